@@ -1,4 +1,4 @@
-//! Events once: many instances, one ledger, and consumers that are not ours.
+//! Events are handled once across many instances on one ledger, and together with consumers that do not use ichido.
 
 mod aws_policies;
 mod caller;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use self::caller::Caller;
 
-/// The servers that speak DynamoDB.
+/// Environment variables with the URLs of DynamoDB-compatible servers.
 const DYNOXIDE: &str = "ICHIDO_TEST_DYNAMODB_URL";
 const AMAZON: &str = "ICHIDO_TEST_DYNAMODB_LOCAL_URL";
 
@@ -27,7 +27,7 @@ pub(crate) fn require_env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 
-/// A text that nobody else has.
+/// A unique name.
 pub(crate) fn unique() -> String {
     use ichido_core::{Nonce, SystemEntropy};
     Nonce::draw(&SystemEntropy).to_string()
@@ -38,28 +38,29 @@ fn address(url: &str) -> SocketAddr {
     url.socket_addrs(|| None).unwrap()[0]
 }
 
-/// A table of the test's own.
-fn dynamodb(server: &str) -> String {
+/// The ledger URL of a table with a unique name.
+fn dynamodb_url(server: &str) -> String {
     format!("dynamodb://t-{}?region=us-east-1&endpoint={}", unique(), require_env(server))
 }
 
-/// A table of one's own: its name, and the server's address.
-pub(crate) fn table() -> (String, String) {
-    let ledger = created(dynamodb(DYNOXIDE));
+/// Creates a table with a unique name, and returns that name and the URL of the server.
+pub(crate) fn create_table() -> (String, String) {
+    let ledger = create_ledger(dynamodb_url(DYNOXIDE));
     let name = ledger.trim_start_matches("dynamodb://").split('?').next().unwrap().to_owned();
     (name, require_env(DYNOXIDE))
 }
 
-fn created(ledger: String) -> String {
+/// Creates the tables of a ledger and returns its URL.
+fn create_ledger(ledger: String) -> String {
     crate::ok(Path::new("."), &["ledger", "init", "--ledger", &ledger]);
     ledger
 }
 
-/// Asks whether one event is new.
+/// Checks one event and asserts that the result is not degraded.
 fn check(caller: &mut Caller, event: Value) -> Value {
-    let answer = caller.post("/v1/events/check", &json!({ "events": [event] })).unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let result = answer.json()["results"][0].clone();
+    let response = caller.post("/v1/events/check", &json!({ "events": [event] })).unwrap();
+    assert_eq!(response.status, 200, "{}", response.text());
+    let result = response.json()["results"][0].clone();
     assert_eq!(result["degraded"], false, "{result}");
     result
 }

@@ -1,4 +1,4 @@
-//! `deploy/aws`: the template is sound, and its policies are enough, and no more than that.
+//! The template in `deploy/aws` is valid, and its policies allow exactly what ichido needs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::caller::Caller;
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
-use super::{AMAZON, DYNOXIDE, address, check, created, require_env, unique};
+use super::{AMAZON, DYNOXIDE, address, check, create_ledger, require_env, unique};
 
 fn template() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/aws/ichido.yaml")
@@ -20,7 +20,7 @@ fn lint(template: &Path) -> Output {
 }
 
 #[test]
-fn the_linter_has_nothing_to_say() {
+fn template_passes_the_linter() {
     let output = lint(&template());
     assert!(
         output.status.success() && output.stdout.is_empty(),
@@ -30,7 +30,7 @@ fn the_linter_has_nothing_to_say() {
 }
 
 #[test]
-fn the_linter_would_have_something_to_say() {
+fn linter_rejects_a_broken_template() {
     let text = std::fs::read_to_string(template()).unwrap();
     for (right, wrong) in [("KeyType: HASH", "KeyType: HUSH"), ("dynamodb:PutItem", "dynamodb:PutItems")] {
         assert!(text.contains(right));
@@ -40,29 +40,29 @@ fn the_linter_would_have_something_to_say() {
     }
 }
 
-/// What a policy of the template allows.
+/// The actions that a policy of the template allows.
 fn allowed(policy: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(template()).unwrap();
     let policy = text.split_once(&format!("\n  {policy}:\n")).unwrap().1;
-    let of_policy = policy.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
-    of_policy.filter_map(|line| line.trim().strip_prefix("- dynamodb:")).map(str::to_owned).collect()
+    let policy_lines = policy.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    policy_lines.filter_map(|line| line.trim().strip_prefix("- dynamodb:")).map(str::to_owned).collect()
 }
 
 fn set(actions: &[&str]) -> BTreeSet<String> {
     actions.iter().map(|action| (*action).to_owned()).collect()
 }
 
-/// An instance that may do what a policy allows.
-fn under(policy: &str, server: &str) -> (PolicyProxy, Instance) {
+/// Starts an instance that may only do what a policy allows.
+fn start_under_policy(policy: &str, server: &str) -> (PolicyProxy, Instance) {
     let (table, server) = (format!("t-{}", unique()), require_env(server));
-    created(format!("dynamodb://{table}?endpoint={server}"));
+    create_ledger(format!("dynamodb://{table}?endpoint={server}"));
     let proxy = PolicyProxy::start(address(&server), Some(allowed(policy)));
     let instance = Instance::start(&format!("dynamodb://{table}?endpoint=http://{}", proxy.address));
     (proxy, instance)
 }
 
-fn marks_work_under_their_policy(server: &str) -> BTreeSet<String> {
-    let (proxy, instance) = under("MarksPolicy", server);
+fn actions_used_by_marks(server: &str) -> BTreeSet<String> {
+    let (proxy, instance) = start_under_policy("MarksPolicy", server);
     let mut caller = instance.caller();
     assert_eq!(check(&mut caller, json!({ "key": "E1", "metadata": { "file_id": "F1" } }))["is_new"], true);
     let again = check(&mut caller, json!({ "key": "E1" }));
@@ -71,7 +71,7 @@ fn marks_work_under_their_policy(server: &str) -> BTreeSet<String> {
     let batch = caller.post("/v1/events/check", &json!({ "events": events })).unwrap().json();
     assert!(batch["results"].as_array().unwrap().iter().all(|one| one["is_new"] == true));
     assert_eq!(caller.get("/readyz").unwrap().status, 200);
-    // Whether the table forgets is looked for, and a role that may not see it is told so in a warning.
+    // The startup check tries to read the table's TTL setting; a role that may not read it gets only a warning.
     assert_eq!(proxy.refused(), set(&["DescribeTimeToLive"]));
     proxy.used()
 }
@@ -79,41 +79,41 @@ fn marks_work_under_their_policy(server: &str) -> BTreeSet<String> {
 #[test]
 fn marks_need_three_actions() {
     assert_eq!(allowed("MarksPolicy"), set(&["PutItem", "GetItem", "DescribeTable"]));
-    marks_work_under_their_policy(DYNOXIDE);
-    // This server does not hand out the item that is in the way, so it is read.
-    assert_eq!(marks_work_under_their_policy(AMAZON), allowed("MarksPolicy"), "each is used");
+    actions_used_by_marks(DYNOXIDE);
+    // This server does not return the existing item when a condition fails, so ichido reads it.
+    assert_eq!(actions_used_by_marks(AMAZON), allowed("MarksPolicy"), "every allowed action is used");
 }
 
 #[test]
-fn claims_need_what_their_policy_lists() {
-    let (proxy, instance) = under("ClaimsPolicy", DYNOXIDE);
+fn claims_need_exactly_the_actions_of_their_policy() {
+    let (proxy, instance) = start_under_policy("ClaimsPolicy", DYNOXIDE);
     let mut caller = instance.caller();
-    let done = token(&mut caller, "done");
-    settled(&mut caller, "renew", json!({ "key": "done", "token": done }));
-    settled(&mut caller, "complete", json!({ "key": "done", "token": done, "outcome": { "ok": true } }));
+    let done = claim_token(&mut caller, "done");
+    update_claim(&mut caller, "renew", json!({ "key": "done", "token": done }));
+    update_claim(&mut caller, "complete", json!({ "key": "done", "token": done, "outcome": { "ok": true } }));
     let again = caller.post("/v1/claims", &json!({ "key": "done" })).unwrap();
     assert_eq!((again.status, &again.json()["outcome"]), (200, &json!({ "ok": true })), "{}", again.text());
 
-    let released = token(&mut caller, "released");
-    settled(&mut caller, "release", json!({ "key": "released", "token": released }));
-    let doubted = token(&mut caller, "doubted");
-    settled(&mut caller, "doubt", json!({ "key": "doubted", "token": doubted, "reason": "a timeout" }));
+    let released = claim_token(&mut caller, "released");
+    update_claim(&mut caller, "release", json!({ "key": "released", "token": released }));
+    let doubted = claim_token(&mut caller, "doubted");
+    update_claim(&mut caller, "doubt", json!({ "key": "doubted", "token": doubted, "reason": "a timeout" }));
     let listed = caller.get("/v1/claims?state=in-doubt").unwrap();
     assert!(listed.text().contains("doubted"), "{}", listed.text());
     let resolved = caller.post("/v1/claims/resolve", &json!({ "key": "doubted", "as": "absent" })).unwrap();
     assert_eq!(resolved.status, 200, "{}", resolved.text());
 
     assert_eq!(proxy.refused(), set(&[]));
-    assert_eq!(proxy.used(), allowed("ClaimsPolicy"), "each is used");
+    assert_eq!(proxy.used(), allowed("ClaimsPolicy"), "every allowed action is used");
 }
 
-fn token(caller: &mut Caller, key: &str) -> Value {
+fn claim_token(caller: &mut Caller, key: &str) -> Value {
     let granted = caller.post("/v1/claims", &json!({ "key": key })).unwrap();
     assert_eq!(granted.status, 201, "{}", granted.text());
     granted.json()["token"].clone()
 }
 
-fn settled(caller: &mut Caller, word: &str, body: Value) {
-    let answer = caller.post(&format!("/v1/claims/{word}"), &body).unwrap();
-    assert_eq!(answer.status, 200, "{word}: {}", answer.text());
+fn update_claim(caller: &mut Caller, verb: &str, body: Value) {
+    let response = caller.post(&format!("/v1/claims/{verb}"), &body).unwrap();
+    assert_eq!(response.status, 200, "{verb}: {}", response.text());
 }

@@ -1,4 +1,4 @@
-//! Stands before an HTTP server and decides on each request: it passes, it is answered here, or its reply is lost.
+//! An HTTP proxy that decides on each request: forward it, respond without the server, or lose the response.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,63 +7,63 @@ use std::thread;
 
 use crate::support::http::{Response, read_response};
 
-/// What becomes of a request.
-pub(super) enum Verdict {
+/// What happens to a request.
+pub(super) enum Decision {
     Pass,
-    /// The server gets it; its answer is dropped, and the connection cut.
-    LoseReply,
-    /// The server does not get it.
+    /// The server gets the request; its response is dropped and the connection is closed.
+    LoseResponse,
+    /// The proxy responds; the server does not get the request.
     Response(Response),
 }
 
-/// A request as it came.
+/// A request as received.
 pub(super) struct Request {
-    /// Its first line.
+    /// The request line.
     pub(super) line: String,
     headers: Vec<(String, String)>,
     bytes: Vec<u8>,
 }
 
-type Judge = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
+type Decide = Arc<dyn Fn(&Request) -> Decision + Send + Sync>;
 
-/// Starts it on a free port, for as long as the tests run: where it listens.
+/// Starts a proxy on a free port and returns its address. It runs until the test process exits.
 pub(super) fn start(
     upstream: SocketAddr,
-    judge: impl Fn(&Request) -> Verdict + Send + Sync + 'static,
+    decide: impl Fn(&Request) -> Decision + Send + Sync + 'static,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let judge: Judge = Arc::new(judge);
+    let decide: Decide = Arc::new(decide);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let judge = judge.clone();
+            let decide = decide.clone();
             // Either side may hang up between two requests.
-            thread::spawn(move || carry(client, upstream, &judge));
+            thread::spawn(move || forward(client, upstream, &decide));
         }
     });
     address
 }
 
-fn carry(mut client: TcpStream, upstream: SocketAddr, judge: &Judge) -> io::Result<()> {
+fn forward(mut client: TcpStream, upstream: SocketAddr, decide: &Decide) -> io::Result<()> {
     let mut requests = BufReader::new(client.try_clone()?);
     let server = TcpStream::connect(upstream)?;
-    let (mut to_server, mut answers) = (server.try_clone()?, BufReader::new(server));
+    let (mut to_server, mut responses) = (server.try_clone()?, BufReader::new(server));
     client.set_nodelay(true)?;
     to_server.set_nodelay(true)?;
     while let Some(request) = Request::read(&mut requests)? {
-        let verdict = judge(&request);
-        let is_lost = matches!(verdict, Verdict::LoseReply);
-        let answer = match verdict {
-            Verdict::Response(answer) => answer,
-            Verdict::Pass | Verdict::LoseReply => {
+        let decision = decide(&request);
+        let loses_response = matches!(decision, Decision::LoseResponse);
+        let response = match decision {
+            Decision::Response(response) => response,
+            Decision::Pass | Decision::LoseResponse => {
                 to_server.write_all(&request.bytes)?;
-                read_response(&mut answers)?
+                read_response(&mut responses)?
             }
         };
-        if is_lost {
+        if loses_response {
             return Ok(());
         }
-        client.write_all(&framed(&answer))?;
+        client.write_all(&serialize(&response))?;
     }
     Ok(())
 }
@@ -89,20 +89,21 @@ impl Request {
         Ok(Some(request))
     }
 
-    /// A header's value, or nothing.
+    /// The value of a header, or an empty string.
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 }
 
-/// The answer with a length of its own.
-fn framed(answer: &Response) -> Vec<u8> {
-    let mut head = format!("HTTP/1.1 {} Carried\r\ncontent-length: {}\r\n", answer.status, answer.body.len());
-    for (name, value) in &answer.headers {
+/// Serializes a response with a `Content-Length` that matches its body.
+fn serialize(response: &Response) -> Vec<u8> {
+    let mut head =
+        format!("HTTP/1.1 {} Proxied\r\ncontent-length: {}\r\n", response.status, response.body.len());
+    for (name, value) in &response.headers {
         if !matches!(name.as_str(), "content-length" | "transfer-encoding" | "connection") {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
     }
     head.push_str("\r\n");
-    [head.into_bytes(), answer.body.clone()].concat()
+    [head.into_bytes(), response.body.clone()].concat()
 }

@@ -1,33 +1,34 @@
-//! A process that is asked by a line of JSON and answers with one.
+//! A process that reads requests and writes responses as lines of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-pub(super) struct Lines {
+pub(super) struct JsonLinesProcess {
     child: Child,
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
 }
 
-impl Lines {
+impl JsonLinesProcess {
     pub(super) fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let requests = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Self { child, requests, answers }
+        let responses = BufReader::new(child.stdout.take().unwrap());
+        Self { child, requests, responses }
     }
 
-    pub(super) fn ask(&mut self, request: &Value) -> Value {
+    pub(super) fn call(&mut self, request: &Value) -> Value {
         writeln!(self.requests, "{request}").unwrap();
         let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{request}: no answer but {line:?}"))
+        self.responses.read_line(&mut line).unwrap();
+        serde_json::from_str(&line)
+            .unwrap_or_else(|_| panic!("{request}: the response is not JSON: {line:?}"))
     }
 }
 
-impl Drop for Lines {
+impl Drop for JsonLinesProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

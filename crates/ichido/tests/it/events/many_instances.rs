@@ -1,8 +1,8 @@
-//! Many instances, one ledger, trouble everywhere: nothing is handled twice, and what is missing is known.
+//! Many instances on one ledger, with lost responses and crashes: nothing is handled twice, and nothing is lost silently.
 //!
-//! Eight processes get the same ten thousand events, each in an order of its own. Most events are marked, in batches;
-//! the others are claimed one by one, and completed. Replies get lost, and processes are killed and started again. Who
-//! marks asks again with the same nonces. Who claims dies with its process, and leaves open what it held.
+//! Eight processes get the same ten thousand events, each in an order of its own. Most events are marked in batches; the
+//! others are claimed one by one and completed. Responses get lost, and processes are killed and restarted. A worker that
+//! marks retries with the same nonces. A worker that claims crashes with its process and leaves its claims open.
 
 mod claim_worker;
 mod mark_worker;
@@ -15,28 +15,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use self::claim_worker::LeftOpen;
-use self::seeded_random::Dice;
+use self::claim_worker::OpenClaims;
+use self::seeded_random::SeededRandom;
 use super::caller::Caller;
 use super::instance::Instance;
-use super::{DYNOXIDE, created, dynamodb, require_env, unique};
+use super::{DYNOXIDE, create_ledger, dynamodb_url, require_env, unique};
 
 const INSTANCES: usize = 8;
 const EVENTS: usize = 10_000;
-/// So many of the events are claimed. A claim is a call of its own, and a completion another.
+/// The number of events that are claimed. It is small because each needs two requests: a claim and a completion.
 const CLAIMED: usize = 240;
 
 /// What all instances share.
-struct World {
+struct Scenario {
     ledger: String,
     seed: u64,
-    /// Where each instance listens now; a new process listens elsewhere.
-    places: Vec<Mutex<SocketAddr>>,
+    /// The current address of each instance; a restarted process listens on another port.
+    addresses: Vec<Mutex<SocketAddr>>,
     /// How often each event was handled.
     handled: Vec<AtomicU32>,
 }
 
-impl World {
+impl Scenario {
     fn handle(&self, event: usize) {
         self.handled[event].fetch_add(1, Ordering::SeqCst);
     }
@@ -45,13 +45,13 @@ impl World {
         self.handled[event].load(Ordering::SeqCst)
     }
 
-    fn place(&self, instance: usize) -> SocketAddr {
-        *self.places[instance].lock().unwrap()
+    fn address(&self, instance: usize) -> SocketAddr {
+        *self.addresses[instance].lock().unwrap()
     }
 
-    /// Chance for one worker: the same in every run with the same seed.
-    fn dice(&self, worker: usize) -> Dice {
-        Dice::new(self.seed.wrapping_add(worker as u64))
+    /// The random numbers of one worker, the same in every run with the same seed.
+    fn random(&self, worker: usize) -> SeededRandom {
+        SeededRandom::new(self.seed.wrapping_add(worker as u64))
     }
 }
 
@@ -63,23 +63,23 @@ fn event(key: &str) -> usize {
     key.strip_prefix("event-").unwrap().parse().unwrap()
 }
 
-fn each_event_is_handled_once_or_in_doubt(ledger: String) {
+fn assert_each_event_is_handled_once_or_in_doubt(ledger: String) {
     let seed = std::env::var("ICHIDO_TEST_SEED").map_or(20_260_610, |seed| seed.parse().unwrap());
-    say(&format!("ICHIDO_TEST_SEED={seed}"));
+    print(&format!("ICHIDO_TEST_SEED={seed}"));
     let started = Instant::now();
     let instances: Vec<Instance> = (0..INSTANCES).map(|_| Instance::start(&ledger)).collect();
-    let world = World {
+    let scenario = Scenario {
         ledger,
         seed,
-        places: instances.iter().map(|instance| Mutex::new(instance.address)).collect(),
+        addresses: instances.iter().map(|instance| Mutex::new(instance.address)).collect(),
         handled: (0..EVENTS).map(|_| AtomicU32::new(0)).collect(),
     };
-    let (left, survivors) = thread::scope(|scope| {
+    let (open_claims, instances) = thread::scope(|scope| {
         let marking: Vec<_> = (0..INSTANCES)
             .map(|number| {
                 scope.spawn({
-                    let world = &world;
-                    move || mark_worker::work(world, number)
+                    let scenario = &scenario;
+                    move || mark_worker::work(scenario, number)
                 })
             })
             .collect();
@@ -88,50 +88,60 @@ fn each_event_is_handled_once_or_in_doubt(ledger: String) {
             .enumerate()
             .map(|(number, instance)| {
                 scope.spawn({
-                    let world = &world;
-                    move || claim_worker::work(world, number, instance)
+                    let scenario = &scenario;
+                    move || claim_worker::work(scenario, number, instance)
                 })
             })
             .collect();
         marking.into_iter().for_each(|worker| worker.join().unwrap());
-        say(&format!("marked after {:.1} s", started.elapsed().as_secs_f64()));
-        let mut left = LeftOpen::default();
-        let mut survivors = Vec::new();
+        print(&format!("marked after {:.1} s", started.elapsed().as_secs_f64()));
+        let mut open_claims = OpenClaims::default();
+        let mut instances = Vec::new();
         for worker in claiming {
-            let (some, instance) = worker.join().unwrap();
-            left.join(some);
-            survivors.push(instance);
+            let (opened, instance) = worker.join().unwrap();
+            open_claims.merge(opened);
+            instances.push(instance);
         }
-        (left, survivors)
+        (open_claims, instances)
     });
     for event in CLAIMED..EVENTS {
-        assert_eq!(world.handled(event), 1, "{}: marked, so handled once", key(event));
+        assert_eq!(scenario.handled(event), 1, "{}: a marked event must be handled once", key(event));
     }
-    let doubted = judge_claims(&world, &left, &mut survivors[0].caller());
-    say(&format!("{doubted} of {CLAIMED} claims are in doubt; {:.1} s", started.elapsed().as_secs_f64()));
+    let in_doubt = assert_claims_accounted_for(&scenario, &open_claims, &mut instances[0].caller());
+    print(&format!("{in_doubt} of {CLAIMED} claims are in doubt; {:.1} s", started.elapsed().as_secs_f64()));
 }
 
-/// Every claim is done, and its effect happened; or it is listed as in doubt, because a kill left it open.
-fn judge_claims(world: &World, left: &LeftOpen, caller: &mut Caller) -> usize {
+/// Asserts that every claim is done and its event handled, or that it is listed as in doubt because a crash left it open.
+fn assert_claims_accounted_for(scenario: &Scenario, open_claims: &OpenClaims, caller: &mut Caller) -> usize {
     let all: BTreeSet<usize> = (0..CLAIMED).collect();
-    let (done, doubted) = (listed(caller, "done"), listed(caller, "in-doubt"));
-    assert_eq!(listed(caller, "running"), BTreeSet::new());
-    assert_eq!(&done | &doubted, all, "nothing is missing");
-    assert!(left.surely.is_subset(&doubted), "what was left open is listed");
-    let open: BTreeSet<usize> = &left.surely | &left.perhaps;
-    assert!(doubted.is_subset(&open), "and nothing else is: {:?}", &doubted - &open);
-    assert!(left.surely.len() >= INSTANCES, "kills left something open");
+    let (done, in_doubt) = (list_claims(caller, "done"), list_claims(caller, "in-doubt"));
+    assert_eq!(list_claims(caller, "running"), BTreeSet::new());
+    assert_eq!(&done | &in_doubt, all, "every claim must be listed");
+    assert!(open_claims.certain.is_subset(&in_doubt), "claims that a crash left open must be in doubt");
+    let open: BTreeSet<usize> = &open_claims.certain | &open_claims.possible;
+    assert!(
+        in_doubt.is_subset(&open),
+        "only claims that a crash left open may be in doubt: {:?}",
+        &in_doubt - &open
+    );
+    assert!(open_claims.certain.len() >= INSTANCES, "the crashes must leave claims open");
     for event in all {
-        let times = world.handled(event);
+        let times = scenario.handled(event);
         assert!(times <= 1, "{}: handled {times} times", key(event));
-        assert!(times == 1 || doubted.contains(&event), "{}: done, and not handled", key(event));
+        assert!(times == 1 || in_doubt.contains(&event), "{}: done but not handled", key(event));
     }
-    assert!(left.surely.iter().any(|event| world.handled(*event) == 0), "some had not happened");
-    assert!(left.surely.iter().any(|event| world.handled(*event) == 1), "some had");
-    doubted.len()
+    assert!(
+        open_claims.certain.iter().any(|event| scenario.handled(*event) == 0),
+        "some open claims must have had no effect"
+    );
+    assert!(
+        open_claims.certain.iter().any(|event| scenario.handled(*event) == 1),
+        "some open claims must have had an effect"
+    );
+    in_doubt.len()
 }
 
-fn listed(caller: &mut Caller, state: &str) -> BTreeSet<usize> {
+fn list_claims(caller: &mut Caller, state: &str) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut cursor = String::new();
     loop {
@@ -146,25 +156,25 @@ fn listed(caller: &mut Caller, state: &str) -> BTreeSet<usize> {
     }
 }
 
-/// Shown if the test fails.
-#[allow(clippy::print_stdout, reason = "what a failed test needs to be run again")]
-fn say(words: &str) {
-    println!("{words}");
+/// The test harness shows this output if the test fails.
+#[allow(clippy::print_stdout, reason = "the seed is needed to reproduce a failed run")]
+fn print(text: &str) {
+    println!("{text}");
 }
 
 #[test]
-fn on_dynamodb() {
-    each_event_is_handled_once_or_in_doubt(created(dynamodb(DYNOXIDE)));
+fn instances_on_dynamodb_handle_each_event_once_or_leave_it_in_doubt() {
+    assert_each_event_is_handled_once_or_in_doubt(create_ledger(dynamodb_url(DYNOXIDE)));
 }
 
 #[test]
-fn on_postgres() {
+fn instances_on_postgres_handle_each_event_once_or_leave_it_in_doubt() {
     let ledger = format!("{}?schema=t_{}&pool=4", require_env("ICHIDO_TEST_POSTGRES_URL"), unique());
-    each_event_is_handled_once_or_in_doubt(created(ledger));
+    assert_each_event_is_handled_once_or_in_doubt(create_ledger(ledger));
 }
 
 #[test]
-fn on_redis() {
+fn instances_on_redis_handle_each_event_once_or_leave_it_in_doubt() {
     let ledger = format!("{}?prefix=t_{}:", require_env("ICHIDO_TEST_REDIS_URL"), unique());
-    each_event_is_handled_once_or_in_doubt(created(ledger));
+    assert_each_event_is_handled_once_or_in_doubt(create_ledger(ledger));
 }

@@ -1,4 +1,4 @@
-//! Stands before a DynamoDB server and refuses what a policy does not allow, as IAM would.
+//! A proxy for a DynamoDB server that refuses the actions that a policy does not allow, as IAM does.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -6,52 +6,52 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-use super::http_proxy::{self, Request, Verdict};
+use super::http_proxy::{self, Decision, Request};
 use crate::support::http::Response;
 
 pub(super) struct PolicyProxy {
     pub(super) address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    requests: Arc<Mutex<Requests>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Requests {
     used: BTreeSet<String>,
     refused: BTreeSet<String>,
     regions: BTreeSet<String>,
 }
 
 impl PolicyProxy {
-    /// Lets these actions pass, or all.
+    /// Forwards only the allowed actions, or all of them if `allowed` is `None`.
     pub(super) fn start(upstream: SocketAddr, allowed: Option<BTreeSet<String>>) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let noting = seen.clone();
+        let requests = Arc::new(Mutex::new(Requests::default()));
+        let recorded = requests.clone();
         let address = http_proxy::start(upstream, move |request| {
             let action = request.header("x-amz-target").rsplit('.').next().unwrap_or_default().to_owned();
             let allows = allowed.as_ref().is_none_or(|allowed| allowed.contains(&action));
-            noting.lock().unwrap().note(request, &action, allows);
-            if allows { Verdict::Pass } else { Verdict::Response(refusal(&action)) }
+            recorded.lock().unwrap().record(request, &action, allows);
+            if allows { Decision::Pass } else { Decision::Response(refusal(&action)) }
         });
-        Self { address, seen }
+        Self { address, requests }
     }
 
-    /// The actions that were asked for and allowed.
+    /// The actions that were requested and allowed.
     pub(super) fn used(&self) -> BTreeSet<String> {
-        self.seen.lock().unwrap().used.clone()
+        self.requests.lock().unwrap().used.clone()
     }
 
     pub(super) fn refused(&self) -> BTreeSet<String> {
-        self.seen.lock().unwrap().refused.clone()
+        self.requests.lock().unwrap().refused.clone()
     }
 
     /// The regions that requests were signed for.
     pub(super) fn regions(&self) -> BTreeSet<String> {
-        self.seen.lock().unwrap().regions.clone()
+        self.requests.lock().unwrap().regions.clone()
     }
 }
 
-impl Seen {
-    fn note(&mut self, request: &Request, action: &str, allows: bool) {
+impl Requests {
+    fn record(&mut self, request: &Request, action: &str, allows: bool) {
         // Credential=ID/DATE/REGION/dynamodb/aws4_request
         let region = request.header("authorization").split('/').nth(2).unwrap_or_default();
         self.regions.insert(region.to_owned());

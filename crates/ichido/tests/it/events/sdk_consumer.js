@@ -1,5 +1,5 @@
-// A consumer that checks the table by itself, with Amazon's own client and a conditional put; it knows nothing of
-// ichido. Requests come as lines of JSON on standard input, and answers leave in the order in which they are ready.
+// A consumer that deduplicates events with the AWS SDK and a conditional put, without ichido. It reads requests as lines
+// of JSON from standard input, and writes responses in the order in which they are ready.
 'use strict';
 
 const readline = require('node:readline');
@@ -43,22 +43,22 @@ class EventDeduplicationService {
 
 const service = new EventDeduplicationService();
 
-// All at once, as a busy instance has them.
-async function win(keys) {
+// Checks all keys concurrently, as a busy instance does.
+async function race(keys) {
   const marks = await Promise.all(keys.map((key) => service.checkAndMarkProcessed(key, {})));
-  return keys.filter((_, place) => marks[place].isNew);
+  return keys.filter((_, index) => marks[index].isNew);
 }
 
-async function answer({ check, metadata, read, put, race }) {
+async function handle({ check, metadata, read, put, race: keys }) {
   if (check !== undefined) return service.checkAndMarkProcessed(check, metadata);
   if (read !== undefined) return service.read(read);
   if (put !== undefined) return service.put(put);
-  return win(race);
+  return race(keys);
 }
 
 readline.createInterface({ input: process.stdin }).on('line', async (line) => {
   try {
-    console.log(JSON.stringify({ answer: (await answer(JSON.parse(line))) ?? null }));
+    console.log(JSON.stringify({ result: (await handle(JSON.parse(line))) ?? null }));
   } catch (error) {
     console.log(JSON.stringify({ error: String(error) }));
   }

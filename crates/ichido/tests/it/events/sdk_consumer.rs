@@ -1,14 +1,14 @@
-//! The consumer of `sdk_consumer.js`, as a process.
+//! Runs `sdk_consumer.js`, a consumer that uses the AWS SDK instead of ichido.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::json_lines_process::Lines;
+use super::json_lines_process::JsonLinesProcess;
 use super::require_env;
 
-pub(super) struct Consumer(Lines);
+pub(super) struct Consumer(JsonLinesProcess);
 
 impl Consumer {
     pub(super) fn start(environment: &[(&str, &str)]) -> Self {
@@ -16,31 +16,31 @@ impl Consumer {
         let mut command = Command::new(require_env("ICHIDO_TEST_NODE"));
         command.arg(script).env("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
         command.env_remove("DEDUP_TABLE_NAME").envs(environment.iter().copied());
-        Self(Lines::start(&mut command))
+        Self(JsonLinesProcess::start(&mut command))
     }
 
-    fn ask(&mut self, request: &Value) -> Value {
-        let said = self.0.ask(request);
-        assert_eq!(said["error"], Value::Null, "{request}");
-        said["answer"].clone()
+    fn call(&mut self, request: &Value) -> Value {
+        let response = self.0.call(request);
+        assert_eq!(response["error"], Value::Null, "{request}");
+        response["result"].clone()
     }
 
-    /// Whether an event is new to it.
+    /// Whether an event is new to the consumer.
     pub(super) fn check(&mut self, key: &str, metadata: &Value) -> bool {
-        self.ask(&json!({ "check": key, "metadata": metadata }))["isNew"].as_bool().unwrap()
+        self.call(&json!({ "check": key, "metadata": metadata }))["isNew"].as_bool().unwrap()
     }
 
-    /// An item as Amazon's client reads it.
+    /// Reads an item through the AWS SDK.
     pub(super) fn read(&mut self, key: &str) -> Value {
-        self.ask(&json!({ "read": key }))
+        self.call(&json!({ "read": key }))
     }
 
     pub(super) fn put(&mut self, item: &Value) {
-        self.ask(&json!({ "put": item }));
+        self.call(&json!({ "put": item }));
     }
 
-    /// Asks for all of them at once: those that were new.
+    /// Checks all keys concurrently and returns those that were new.
     pub(super) fn race(&mut self, keys: &[String]) -> Vec<String> {
-        serde_json::from_value(self.ask(&json!({ "race": keys }))).unwrap()
+        serde_json::from_value(self.call(&json!({ "race": keys }))).unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! A table that is shared with consumers that check by themselves: each sees the marks of the other.
+//! ichido shares a table with consumers that use the AWS SDK directly: each sees the marks of the other.
 
 use std::sync::Barrier;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,27 +8,27 @@ use serde_json::{Value, json};
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
 use super::sdk_consumer::Consumer;
-use super::{AMAZON, DYNOXIDE, address, check, created, dynamodb, require_env, unique};
+use super::{AMAZON, DYNOXIDE, address, check, create_ledger, dynamodb_url, require_env, unique};
 
 const SIX_HOURS: i64 = 6 * 3600;
 
-/// One table, one of ours on it, and the way for others.
+/// A table, an ichido instance on it, and the environment that points other consumers to it.
 struct Shared {
     environment: Vec<(&'static str, String)>,
     ledger: String,
-    ours: Instance,
+    ichido: Instance,
 }
 
 impl Shared {
     fn on(server: &str) -> Self {
-        let ledger = created(dynamodb(server));
+        let ledger = create_ledger(dynamodb_url(server));
         let table = ledger.trim_start_matches("dynamodb://").split('?').next().unwrap();
         let environment = vec![
             ("DEDUP_TABLE_NAME", table.to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),
             ("AWS_ENDPOINT_URL_DYNAMODB", require_env(server)),
         ];
-        Self { environment, ours: Instance::start(&ledger), ledger }
+        Self { environment, ichido: Instance::start(&ledger), ledger }
     }
 
     fn consumer(&self) -> Consumer {
@@ -42,24 +42,24 @@ fn now() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
 
-/// What a bot says of a file in Slack.
+/// The metadata that a bot stores for a file in Slack.
 fn metadata(file: &str) -> Value {
     json!({ "file_id": file, "channel_id": "C024BE91L", "user_id": "U2147483697", "lambda_instance_id": unique() })
 }
 
-/// The keys of the bot: the event's id, or the file's with the time; and whatever else a key may be.
+/// Keys as the bot uses them (the event id, or the file id with the time), and unusual ones.
 const KEYS: [&str; 4] =
     ["Ev06FZKQ2T9N", "F06G8NT0TQV_1718000000.000100", "名前 with spaces/and#more", "ichido"];
 
-fn our_marks_are_seen_by_theirs(server: &str) {
+fn marks_of_ichido_are_seen_by_sdk_consumers(server: &str) {
     let shared = Shared::on(server);
-    let (mut ours, mut theirs) = (shared.ours.caller(), shared.consumer());
+    let (mut ichido, mut consumer) = (shared.ichido.caller(), shared.consumer());
     for key in KEYS {
-        let (left, started) = (metadata("F06G8NT0TQV"), now());
-        assert_eq!(check(&mut ours, json!({ "key": key, "metadata": left }))["is_new"], true);
-        assert!(!theirs.check(key, &metadata("F2")), "{key}: they must not take it for new");
+        let (written, started) = (metadata("F06G8NT0TQV"), now());
+        assert_eq!(check(&mut ichido, json!({ "key": key, "metadata": written }))["is_new"], true);
+        assert!(!consumer.check(key, &metadata("F2")), "{key}: must not be new to the consumer");
 
-        let mut item = theirs.read(key);
+        let mut item = consumer.read(key);
         let mut attribute = |name: &str| item.as_object_mut().unwrap().remove(name).unwrap_or_default();
         assert_eq!(attribute("event_key"), key);
         let processed_at = attribute("processed_at").as_i64().expect("a number of whole seconds");
@@ -67,53 +67,53 @@ fn our_marks_are_seen_by_theirs(server: &str) {
         let ttl = attribute("ttl").as_i64().expect("a number of whole seconds");
         assert!((SIX_HOURS..=SIX_HOURS + 1).contains(&(ttl - processed_at)), "six hours, rounded up: {ttl}");
         assert!(attribute("ichido_nonce").is_string());
-        assert_eq!(item, left, "and nothing else, each a text");
+        assert_eq!(item, written, "the metadata as strings, and nothing else");
     }
 }
 
-fn their_marks_are_seen_by_ours(server: &str) {
+fn marks_of_sdk_consumers_are_seen_by_ichido(server: &str) {
     let shared = Shared::on(server);
-    let (mut ours, mut theirs) = (shared.ours.caller(), shared.consumer());
+    let (mut ichido, mut consumer) = (shared.ichido.caller(), shared.consumer());
     for key in KEYS {
-        let left = metadata("F06G8NT0TQV");
-        assert!(theirs.check(key, &left));
-        let item = theirs.read(key);
+        let written = metadata("F06G8NT0TQV");
+        assert!(consumer.check(key, &written));
+        let item = consumer.read(key);
         assert_eq!(item["ttl"].as_i64().unwrap() - item["processed_at"].as_i64().unwrap(), SIX_HOURS);
 
-        let seen = check(&mut ours, json!({ "key": key, "metadata": metadata("F2") }));
+        let seen = check(&mut ichido, json!({ "key": key, "metadata": metadata("F2") }));
         assert_eq!(
             (&seen["is_new"], &seen["reason"]),
             (&json!(false), &json!("already processed")),
             "{seen}"
         );
-        assert_eq!(seen["metadata"], left);
+        assert_eq!(seen["metadata"], written);
         let first_seen: jiff::Timestamp = seen["first_seen"].as_str().unwrap().parse().unwrap();
         assert_eq!(first_seen.as_second(), item["processed_at"].as_i64().unwrap());
-        assert_eq!(theirs.read(key), item, "a look changes nothing");
+        assert_eq!(consumer.read(key), item, "a duplicate check does not change the item");
     }
 }
 
-/// The server removes what is over when it finds the time. Ours does not wait for it; theirs does, by the way they ask.
-fn a_mark_that_is_over_but_not_yet_removed_is_new_to_ours_alone(server: &str) {
+/// The server deletes expired items with a delay. ichido ignores them at once; an SDK consumer sees them until then.
+fn expired_mark_that_is_not_yet_deleted_is_new_to_ichido_only(server: &str) {
     let shared = Shared::on(server);
-    let (mut ours, mut theirs) = (shared.ours.caller(), shared.consumer());
-    let (over, lasting) = (now() - 60, now() + 60);
-    theirs.put(&json!({ "event_key": "lasting", "processed_at": lasting - SIX_HOURS, "ttl": lasting }));
-    // The server may find the time at once: then it is asked about another one.
-    let left = (0..5).map(|number| format!("over-{number}")).find(|key| {
-        theirs.put(&json!({ "event_key": key, "processed_at": over - SIX_HOURS, "ttl": over }));
-        !theirs.check(key, &json!({}))
+    let (mut ichido, mut consumer) = (shared.ichido.caller(), shared.consumer());
+    let (expired_at, lasting) = (now() - 60, now() + 60);
+    consumer.put(&json!({ "event_key": "lasting", "processed_at": lasting - SIX_HOURS, "ttl": lasting }));
+    // The server may delete the item at once; then the test tries another key.
+    let expired_key = (0..5).map(|number| format!("expired-{number}")).find(|key| {
+        consumer.put(&json!({ "event_key": key, "processed_at": expired_at - SIX_HOURS, "ttl": expired_at }));
+        !consumer.check(key, &json!({}))
     });
-    let left = left.expect("the server removes everything at once");
+    let expired_key = expired_key.expect("an expired item that the server has not deleted yet");
 
-    assert_eq!(check(&mut ours, json!({ "key": left }))["is_new"], true);
-    assert_eq!(check(&mut ours, json!({ "key": left }))["is_new"], false);
-    assert_eq!(check(&mut ours, json!({ "key": "lasting" }))["is_new"], false);
-    assert!(!theirs.check(&left, &json!({})));
-    assert!(theirs.read(&left)["ttl"].as_i64().unwrap() > now(), "it was marked anew");
+    assert_eq!(check(&mut ichido, json!({ "key": expired_key }))["is_new"], true);
+    assert_eq!(check(&mut ichido, json!({ "key": expired_key }))["is_new"], false);
+    assert_eq!(check(&mut ichido, json!({ "key": "lasting" }))["is_new"], false);
+    assert!(!consumer.check(&expired_key, &json!({})));
+    assert!(consumer.read(&expired_key)["ttl"].as_i64().unwrap() > now(), "it was marked again");
 }
 
-fn each_key_has_one_winner_among_ours_and_theirs(server: &str) {
+fn each_key_is_new_once_across_ichido_and_sdk_consumers(server: &str) {
     const KEYS: usize = 120;
     let shared = Shared::on(server);
     let another = Instance::start(&shared.ledger);
@@ -121,28 +121,28 @@ fn each_key_has_one_winner_among_ours_and_theirs(server: &str) {
     let start = Barrier::new(6);
     let won: Vec<String> = std::thread::scope(|scope| {
         let mut racers = Vec::new();
-        for place in 0..3 {
-            let (keys, start) = (turned(&keys, place * 20), &start);
-            let mut theirs = shared.consumer();
+        for number in 0..3 {
+            let (keys, start) = (rotated(&keys, number * 20), &start);
+            let mut consumer = shared.consumer();
             racers.push(scope.spawn(move || {
-                theirs.read("warm");
+                consumer.read("warm");
                 start.wait();
-                theirs.race(&keys)
+                consumer.race(&keys)
             }));
         }
-        for place in 3..6 {
-            let (keys, start) = (turned(&keys, place * 20), &start);
-            let mut ours = if place == 3 { another.caller() } else { shared.ours.caller() };
+        for number in 3..6 {
+            let (keys, start) = (rotated(&keys, number * 20), &start);
+            let mut ichido = if number == 3 { another.caller() } else { shared.ichido.caller() };
             racers.push(scope.spawn(move || {
-                ours.get("/healthz").unwrap();
+                ichido.get("/healthz").unwrap();
                 start.wait();
-                let ours = keys.chunks(20).flat_map(|some| {
+                let new = keys.chunks(20).flat_map(|some| {
                     let events: Vec<_> = some.iter().map(|key| json!({ "key": key })).collect();
-                    let answer = ours.post("/v1/events/check", &json!({ "events": events })).unwrap();
-                    let results = answer.json()["results"].as_array().unwrap().clone();
+                    let response = ichido.post("/v1/events/check", &json!({ "events": events })).unwrap();
+                    let results = response.json()["results"].as_array().unwrap().clone();
                     results.into_iter().filter(|one| one["is_new"] == true)
                 });
-                ours.map(|one| one["key"].as_str().unwrap().to_owned()).collect()
+                new.map(|one| one["key"].as_str().unwrap().to_owned()).collect()
             }));
         }
         racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect()
@@ -150,11 +150,11 @@ fn each_key_has_one_winner_among_ours_and_theirs(server: &str) {
     let (mut sorted, mut expected) = (won, keys);
     sorted.sort();
     expected.sort();
-    assert_eq!(sorted, expected, "each key once");
+    assert_eq!(sorted, expected, "each key is new exactly once");
 }
 
-/// The same keys from another place on.
-fn turned(keys: &[String], by: usize) -> Vec<String> {
+/// The same keys, starting at another offset.
+fn rotated(keys: &[String], by: usize) -> Vec<String> {
     let mut keys = keys.to_vec();
     keys.rotate_left(by);
     keys
@@ -168,17 +168,17 @@ macro_rules! on_both_servers {
 }
 
 on_both_servers!(
-    our_marks_are_seen_by_theirs,
-    their_marks_are_seen_by_ours,
-    a_mark_that_is_over_but_not_yet_removed_is_new_to_ours_alone,
-    each_key_has_one_winner_among_ours_and_theirs,
+    marks_of_ichido_are_seen_by_sdk_consumers,
+    marks_of_sdk_consumers_are_seen_by_ichido,
+    expired_mark_that_is_not_yet_deleted_is_new_to_ichido_only,
+    each_key_is_new_once_across_ichido_and_sdk_consumers,
 );
 
 #[test]
-fn a_bare_url_takes_table_and_region_where_the_consumer_takes_them() {
+fn bare_url_reads_table_and_region_from_the_same_variables_as_the_consumer() {
     let table = format!("t-{}", unique());
     let endpoint = require_env(DYNOXIDE);
-    created(format!("dynamodb://{table}?endpoint={endpoint}"));
+    create_ledger(format!("dynamodb://{table}?endpoint={endpoint}"));
     let proxy = PolicyProxy::start(address(&endpoint), None);
     let proxied = format!("http://{}", proxy.address);
     let environment = [
@@ -186,10 +186,10 @@ fn a_bare_url_takes_table_and_region_where_the_consumer_takes_them() {
         ("AWS_REGION", "ap-northeast-1"),
         ("AWS_ENDPOINT_URL_DYNAMODB", &proxied),
     ];
-    let ours = Instance::start_with("dynamodb:", "127.0.0.1:0", &environment);
-    let mut theirs = Consumer::start(&environment);
-    assert_eq!(check(&mut ours.caller(), json!({ "key": "Ev1" }))["is_new"], true);
-    assert!(!theirs.check("Ev1", &json!({})), "the same table");
+    let ichido = Instance::start_with("dynamodb:", "127.0.0.1:0", &environment);
+    let mut consumer = Consumer::start(&environment);
+    assert_eq!(check(&mut ichido.caller(), json!({ "key": "Ev1" }))["is_new"], true);
+    assert!(!consumer.check("Ev1", &json!({})), "the same table");
     let regions = proxy.regions();
     assert!(regions.iter().all(|region| region == "ap-northeast-1"), "{regions:?}");
 }

@@ -45,7 +45,7 @@ fn express_and_fastapi_run_behind_the_gateway() {
 /// A shell with its own table on a real DynamoDB.
 fn shell_with_table() -> Shell {
     let mut shell = Shell::new();
-    let (table, server) = crate::events::table();
+    let (table, server) = crate::events::create_table();
     shell.variable("DEDUP_TABLE_NAME", table);
     shell.variable("AWS_ENDPOINT_URL_DYNAMODB", server);
     shell

@@ -1,4 +1,4 @@
-"""Lets a test use the Python client: a line of JSON asks, a line of JSON answers."""
+"""Lets a test drive the Python client: requests and responses are lines of JSON."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ def once(request):
         if request["work"] == "nothing":
             raise NothingHappened("no connection")
         if request["work"] == "unknown":
-            raise TimeoutError("no answer")
+            raise TimeoutError("no response")
         return {"by": "the client"}
 
     try:
@@ -34,5 +34,5 @@ def once(request):
 
 for line in sys.stdin:
     request = json.loads(line)
-    answer = {"results": ichido.check(request["check"])} if "check" in request else once(request)
-    print(json.dumps(answer), flush=True)
+    response = {"results": ichido.check(request["check"])} if "check" in request else once(request)
+    print(json.dumps(response), flush=True)

@@ -1,4 +1,4 @@
-//! Each client, asked in the same words: a line of JSON, or the same without a line.
+//! Drives each example client with the same JSON requests: through a process, or in this one for Rust.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,39 +8,39 @@ use std::time::Duration;
 use ichido_client_example::{Event, Failure, Ichido, Options};
 use serde_json::{Value, json};
 
-use crate::events::json_lines_process::Lines;
+use crate::events::json_lines_process::JsonLinesProcess;
 use crate::events::require_env;
 
 /// A client under test.
 pub(super) enum Driver {
-    Process(Lines),
-    Here(Box<(Ichido, tokio::runtime::Runtime)>),
+    Process(JsonLinesProcess),
+    InProcess(Box<(Ichido, tokio::runtime::Runtime)>),
 }
 
 impl Driver {
     pub(super) fn python(url: &str) -> Self {
-        let driver = here().join("driver.py");
+        let driver = driver_dir().join("driver.py");
         let mut python = Command::new(require_env("ICHIDO_TEST_PYTHON"));
         python.args(["-B", "-I"]).arg(driver).arg(examples().join("python")).arg(url);
-        Self::Process(Lines::start(&mut python))
+        Self::Process(JsonLinesProcess::start(&mut python))
     }
 
     pub(super) fn typescript(url: &str) -> Self {
         let mut node = Command::new(require_env("ICHIDO_TEST_NODE"));
-        Self::Process(Lines::start(node.arg(COMPILED.join("build/driver.js")).arg(url)))
+        Self::Process(JsonLinesProcess::start(node.arg(COMPILED.join("build/driver.js")).arg(url)))
     }
 
     pub(super) fn rust(url: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self::Here(Box::new((Ichido::new(url, None), runtime)))
+        Self::InProcess(Box::new((Ichido::new(url, None), runtime)))
     }
 
-    pub(super) fn ask(&mut self, request: &Value) -> Value {
+    pub(super) fn call(&mut self, request: &Value) -> Value {
         match self {
-            Self::Process(lines) => lines.ask(request),
-            Self::Here(here) => {
-                let (ichido, runtime) = &**here;
-                runtime.block_on(answer(ichido, request))
+            Self::Process(process) => process.call(request),
+            Self::InProcess(client) => {
+                let (ichido, runtime) = &**client;
+                runtime.block_on(handle(ichido, request))
             }
         }
     }
@@ -50,39 +50,39 @@ pub(super) fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/clients")
 }
 
-fn here() -> PathBuf {
+fn driver_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/events/clients")
 }
 
-/// The TypeScript client and its driver, compiled as the example says.
+/// The directory with the TypeScript client and its driver, compiled as the example describes.
 pub(super) static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("typescript-client");
-    let _ = std::fs::remove_dir_all(&place);
-    std::fs::create_dir_all(&place).unwrap();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("typescript-client");
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
     let sources = std::fs::read_dir(examples().join("typescript")).unwrap();
     let sources = sources.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-    for source in sources.chain([here().join("driver.ts")]) {
-        std::fs::copy(&source, place.join(source.file_name().unwrap())).unwrap();
+    for source in sources.chain([driver_dir().join("driver.ts")]) {
+        std::fs::copy(&source, directory.join(source.file_name().unwrap())).unwrap();
     }
     let modules = PathBuf::from(require_env("ICHIDO_TEST_NODE_MODULES"));
     let mut tsc = Command::new(require_env("ICHIDO_TEST_NODE"));
-    tsc.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(&place);
+    tsc.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(&directory);
     let compiled = tsc.arg("--typeRoots").arg(modules.join("@types")).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stdout));
-    place
+    directory
 });
 
-async fn answer(ichido: &Ichido, request: &Value) -> Value {
+async fn handle(ichido: &Ichido, request: &Value) -> Value {
     if let Some(events) = request["check"].as_array() {
-        let asked = events.iter().map(|event| Event {
+        let checked = events.iter().map(|event| Event {
             key: event["key"].as_str().unwrap().to_owned(),
             metadata: serde_json::from_value(event["metadata"].clone()).unwrap_or_default(),
         });
-        let results = ichido.check(&asked.collect::<Vec<_>>()).await.unwrap();
-        let told = results
+        let results = ichido.check(&checked.collect::<Vec<_>>()).await.unwrap();
+        let results_json = results
             .iter()
             .map(|one| json!({ "key": one.key, "is_new": one.is_new, "degraded": one.degraded }));
-        return json!({ "results": told.collect::<Vec<_>>() });
+        return json!({ "results": results_json.collect::<Vec<_>>() });
     }
     let mut options =
         Options { fingerprint: request["fingerprint"].as_str().map(str::to_owned), ..Options::default() };
@@ -95,7 +95,7 @@ async fn answer(ichido: &Ichido, request: &Value) -> Value {
         match request["work"].as_str() {
             Some("slow") => tokio::time::sleep(Duration::from_millis(1_500)).await,
             Some("nothing") => return Err(Failure::NothingHappened("no connection".to_owned())),
-            Some("unknown") => return Err(Failure::Unknown("no answer".to_owned())),
+            Some("unknown") => return Err(Failure::Unknown("no response".to_owned())),
             _ => {}
         }
         Ok(json!({ "by": "the client" }))

@@ -1,4 +1,4 @@
-// Lets a test use the TypeScript client: a line of JSON asks, a line of JSON answers.
+// Lets a test drive the TypeScript client: requests and responses are lines of JSON.
 
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,7 +13,7 @@ async function once(request: any): Promise<Json> {
     ran += 1;
     if (request.work === 'slow') await sleep(1_500);
     if (request.work === 'nothing') throw new NothingHappened('no connection');
-    if (request.work === 'unknown') throw new Error('no answer');
+    if (request.work === 'unknown') throw new Error('no response');
     return { by: 'the client' };
   };
   try {
@@ -27,6 +27,6 @@ async function once(request: any): Promise<Json> {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line);
-  const answer = request.check ? { results: await ichido.check(request.check) } : await once(request);
-  console.log(JSON.stringify(answer));
+  const response = request.check ? { results: await ichido.check(request.check) } : await once(request);
+  console.log(JSON.stringify(response));
 }

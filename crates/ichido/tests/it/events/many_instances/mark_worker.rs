@@ -1,44 +1,45 @@
-//! Events that are marked: whoever is told "new" handles the event.
+//! Marks events in batches: the worker whose check reports an event as new handles it.
 
 use serde_json::{Value, json};
 
-use super::{CLAIMED, EVENTS, World, key};
+use super::{CLAIMED, EVENTS, Scenario, key};
 use crate::events::caller::Caller;
 use crate::support::eventually;
 
-/// Small, so that a batch on a server that all instances keep busy is through before a try is given up.
+/// Small enough that a batch finishes before an attempt times out, even while all instances keep the server busy.
 const BATCH: usize = 50;
 
-/// Sends every event that is marked to one instance, in an order of its own.
-pub(super) fn work(world: &World, instance: usize) {
-    let mut dice = world.dice(instance);
-    let mut caller = Caller::new(world.place(instance));
-    for batch in dice.shuffled(CLAIMED..EVENTS).chunks(BATCH) {
+/// Checks every event to be marked through one instance, in an order of its own.
+pub(super) fn work(scenario: &Scenario, instance: usize) {
+    let mut random = scenario.random(instance);
+    let mut caller = Caller::new(scenario.address(instance));
+    for batch in random.shuffled(CLAIMED..EVENTS).chunks(BATCH) {
         let events: Vec<Value> =
-            batch.iter().map(|event| json!({ "key": key(*event), "nonce": dice.nonce() })).collect();
+            batch.iter().map(|event| json!({ "key": key(*event), "nonce": random.nonce() })).collect();
         let body = json!({ "events": events });
-        if dice.once_in(10) {
-            caller.lose("/v1/events/check", &body);
+        if random.one_in(10) {
+            caller.send_and_hang_up("/v1/events/check", &body);
         }
-        let results = answered(world, instance, &mut caller, &body);
+        let results = check_batch(scenario, instance, &mut caller, &body);
         assert_eq!(results.len(), batch.len());
         for (event, result) in batch.iter().zip(results) {
             assert_eq!((&result["key"], &result["degraded"]), (&json!(key(*event)), &json!(false)));
             if result["is_new"] == true {
-                world.handle(*event);
+                scenario.handle(*event);
             }
         }
     }
 }
 
-/// Asks until there is an answer; the process may be killed meanwhile, and another take its place.
-fn answered(world: &World, instance: usize, caller: &mut Caller, body: &Value) -> Vec<Value> {
-    eventually("an answer to a batch", || {
-        if caller.to != world.place(instance) {
-            *caller = Caller::new(world.place(instance));
+/// Retries until there is a response: the instance may be killed and restarted at another address meanwhile.
+fn check_batch(scenario: &Scenario, instance: usize, caller: &mut Caller, body: &Value) -> Vec<Value> {
+    eventually("a response to a batch", || {
+        if caller.address != scenario.address(instance) {
+            *caller = Caller::new(scenario.address(instance));
         }
-        let answer = caller.post("/v1/events/check", body).ok().filter(|answer| answer.status != 503)?;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        Some(answer.json()["results"].as_array().unwrap().clone())
+        let response =
+            caller.post("/v1/events/check", body).ok().filter(|response| response.status != 503)?;
+        assert_eq!(response.status, 200, "{}", response.text());
+        Some(response.json()["results"].as_array().unwrap().clone())
     })
 }

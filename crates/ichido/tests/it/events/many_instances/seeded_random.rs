@@ -1,9 +1,9 @@
-//! Chance that can be had again (SplitMix64).
+//! A reproducible random number generator (SplitMix64).
 
-pub(super) struct Dice(u64);
+pub(super) struct SeededRandom(u64);
 
-impl Dice {
-    /// Neighbouring seeds must not be neighbours in one sequence, or two workers would draw the same nonces.
+impl SeededRandom {
+    /// Adjacent seeds must not be adjacent states of one sequence, or two workers would draw the same nonces.
     pub(super) fn new(seed: u64) -> Self {
         Self(mixed(mixed(seed)))
     }
@@ -13,8 +13,8 @@ impl Dice {
         mixed(self.0)
     }
 
-    /// True once in so many times.
-    pub(super) fn once_in(&mut self, times: u64) -> bool {
+    /// True with a probability of one in `times`.
+    pub(super) fn one_in(&mut self, times: u64) -> bool {
         self.next().is_multiple_of(times)
     }
 
