@@ -1,9 +1,9 @@
 //! The console: in a real browser, and against those who should not be there.
 
+mod access;
 pub(crate) mod browser;
 mod delivery;
 mod pages;
-mod strangers;
 mod usage;
 
 use std::path::Path;
@@ -60,7 +60,7 @@ fn looks_well(browser: &Browser, url: &str, name: &str) {
 
 /// The words of a page that are ours, and not someone's data.
 fn words(browser: &Browser) -> Vec<String> {
-    let words = browser.run(include_str!("console/words.js"));
+    let words = browser.run(include_str!("console/interface_texts.js"));
     words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
 }
 
