@@ -1,4 +1,4 @@
-//! The console: in a real browser, and against those who should not be there.
+//! The console: its pages in a real browser, and its protection against requests that must be refused.
 
 mod access;
 pub(crate) mod browser;
@@ -8,80 +8,80 @@ mod usage;
 
 use std::path::Path;
 
-use self::browser::{Browser, Look};
+use self::browser::{Browser, Emulation};
 use crate::serving::Serving;
 
-/// A script, where one is not expected to run.
+/// Markup and a script that must never be interpreted: pages show it as text.
 const HOSTILE: &str =
     "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>&amp;{{7*7}}\u{202e}";
 
-/// Every way to look that we care for: two widths, two languages, and each in light and dark.
-const LOOKS: [(&str, Look); 8] = [
-    ("wide-en-light", look(1280, "en-US", "light")),
-    ("wide-en-dark", look(1280, "en-US", "dark")),
-    ("wide-ja-light", look(1280, "ja", "light")),
-    ("wide-ja-dark", look(1280, "ja", "dark")),
-    ("narrow-en-light", look(390, "en-US", "light")),
-    ("narrow-en-dark", look(390, "en-US", "dark")),
-    ("narrow-ja-light", look(390, "ja", "light")),
-    ("narrow-ja-dark", look(390, "ja", "dark")),
+/// Two widths and two languages, each in light and dark. The two color schemes of a page follow each other.
+const EMULATIONS: [(&str, Emulation); 8] = [
+    ("wide-en-light", emulation(1280, "en-US", "light")),
+    ("wide-en-dark", emulation(1280, "en-US", "dark")),
+    ("wide-ja-light", emulation(1280, "ja", "light")),
+    ("wide-ja-dark", emulation(1280, "ja", "dark")),
+    ("narrow-en-light", emulation(390, "en-US", "light")),
+    ("narrow-en-dark", emulation(390, "en-US", "dark")),
+    ("narrow-ja-light", emulation(390, "ja", "light")),
+    ("narrow-ja-dark", emulation(390, "ja", "dark")),
 ];
 
-const fn look(width: u32, lang: &'static str, scheme: &'static str) -> Look {
-    Look { width, lang, scheme }
+const fn emulation(width: u32, lang: &'static str, color_scheme: &'static str) -> Emulation {
+    Emulation { width, lang, color_scheme }
 }
 
-/// Opens a page in every way, checks it, and leaves pictures.
-fn looks_well(browser: &Browser, url: &str, name: &str) {
+/// Opens a page in each of the [`EMULATIONS`], checks it, and saves a screenshot.
+fn check_page(browser: &Browser, url: &str, name: &str) {
     let mut english = Vec::new();
-    for (way, look) in LOOKS {
-        browser.look(look);
-        // Light and dark are two looks at one page.
-        if look.scheme == "light" {
+    for (variant, emulation) in EMULATIONS {
+        browser.emulate(emulation);
+        // The color scheme changes without a reload.
+        if emulation.color_scheme == "light" {
             browser.open(url);
         }
-        let wrong = browser.run(include_str!("console/checks.js"));
-        assert_eq!(wrong.as_array().map(Vec::len), Some(0), "{name}, {way}: {wrong:#}");
+        let problems = browser.run(include_str!("console/checks.js"));
+        assert_eq!(problems.as_array().map(Vec::len), Some(0), "{name}, {variant}: {problems:#}");
         let lang = browser.run("return document.documentElement.lang");
-        assert_eq!(lang, look.lang[..2], "{name}, {way}");
-        let words = words(browser);
-        match look.lang {
+        assert_eq!(lang, emulation.lang[..2], "{name}, {variant}");
+        let texts = interface_texts(browser);
+        match emulation.lang {
             "ja" => {
-                let left: Vec<_> = words.iter().filter(|word| english.contains(*word)).collect();
-                assert!(left.is_empty(), "{name}, {way}: not translated: {left:?}");
+                let untranslated: Vec<_> = texts.iter().filter(|text| english.contains(*text)).collect();
+                assert!(untranslated.is_empty(), "{name}, {variant}: not translated: {untranslated:?}");
             }
-            _ => english = words,
+            _ => english = texts,
         }
-        assert_eq!(browser.complaints(), Vec::<String>::new(), "{name}, {way}");
+        assert_eq!(browser.logged_problems(), Vec::<String>::new(), "{name}, {variant}");
         assert!(browser.title().ends_with(" · ichido"), "{}", browser.title());
-        browser.picture(&format!("{name}-{way}"));
+        browser.save_screenshot(&format!("{name}-{variant}"));
     }
 }
 
-/// The words of a page that are ours, and not someone's data.
-fn words(browser: &Browser) -> Vec<String> {
-    let words = browser.run(include_str!("console/interface_texts.js"));
-    words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+/// The texts of a page that belong to the console itself, without callers' data.
+fn interface_texts(browser: &Browser) -> Vec<String> {
+    let texts = browser.run(include_str!("console/interface_texts.js"));
+    texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// A process with claims in every state, and some whose names are meant to do harm.
-fn with_claims(dir: &Path) -> Serving {
-    with_claims_and(dir, &[])
+/// Starts a process with claims in every state. Some have a [`HOSTILE`] key, metadata or reason.
+fn start_with_claims(dir: &Path) -> Serving {
+    start_with_claims_and_variables(dir, &[])
 }
 
-fn with_claims_and(dir: &Path, variables: &[(&str, &str)]) -> Serving {
+fn start_with_claims_and_variables(dir: &Path, variables: &[(&str, &str)]) -> Serving {
     let claims = Serving::claims_with(dir, "memory:", variables);
     let claim = |key: &str, lease_ms: u64| {
         let metadata = serde_json::json!({ "channel": "C01", HOSTILE: HOSTILE });
         let body = serde_json::json!({ "key": key, "lease_ms": lease_ms, "metadata": metadata });
-        let answer = claims.post("/v1/claims", &body.to_string());
-        assert_eq!(answer.status, 201, "{}", answer.body);
-        answer.json()["token"].as_str().unwrap().to_owned()
+        let response = claims.post("/v1/claims", &body.to_string());
+        assert_eq!(response.status, 201, "{}", response.body);
+        response.json()["token"].as_str().unwrap().to_owned()
     };
     for number in 0..60 {
         let key = format!("order-2026-{number:04}");
         let token = claim(&key, 600_000);
-        let body = serde_json::json!({ "key": key, "token": token, "outcome": { "id": number, "note": "SECRET-ANSWER" } });
+        let body = serde_json::json!({ "key": key, "token": token, "outcome": { "id": number, "note": "SECRET-OUTCOME" } });
         assert_eq!(claims.post("/v1/claims/complete", &body.to_string()).status, 200);
         claims.post("/v1/claims", &serde_json::json!({ "key": key }).to_string());
     }

@@ -1,6 +1,6 @@
 //! Who may not come in, and what no page shows.
 
-use super::{HOSTILE, with_claims};
+use super::{HOSTILE, start_with_claims};
 use crate::serving::{Response, Serving};
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
@@ -48,7 +48,7 @@ fn every_page_has_security_headers() {
 #[test]
 fn foreign_pages_cannot_act() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let key = claims.get("/v1/claims?state=in-doubt").json()["claims"][0]["key"].as_str().unwrap().to_owned();
     let good = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&as=absent&attempt=1");
     let word = csrf(&claims.get("/"));
@@ -171,20 +171,21 @@ fn read_token_cannot_change_anything() {
 fn stored_responses_are_shown_only_if_the_settings_allow_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = "/claims/one?key=order-2026-0001&route=%2Fv1%2Fclaims";
-    let masked = with_claims(dir.path()).get(path);
+    let masked = start_with_claims(dir.path()).get(path);
     assert!(
-        masked.body.contains("console.bodies") && !masked.body.contains("SECRET-ANSWER"),
+        masked.body.contains("console.bodies") && !masked.body.contains("SECRET-OUTCOME"),
         "{}",
         masked.body
     );
-    let shown = super::with_claims_and(dir.path(), &[("ICHIDO_CONSOLE_BODIES", "shown")]).get(path);
-    assert!(shown.body.contains("SECRET-ANSWER"), "{}", shown.body);
+    let shown =
+        super::start_with_claims_and_variables(dir.path(), &[("ICHIDO_CONSOLE_BODIES", "shown")]).get(path);
+    assert!(shown.body.contains("SECRET-OUTCOME"), "{}", shown.body);
 }
 
 #[test]
 fn hostile_names_are_escaped() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let query: String = url_encoded(HOSTILE);
     for path in [
         format!("/claims?prefix={query}"),

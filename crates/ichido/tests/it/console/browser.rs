@@ -1,4 +1,4 @@
-//! A real Chromium, driven over WebDriver: one request for each thing it is asked to do.
+//! A real Chromium, driven over WebDriver with one HTTP request per command.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,39 +11,39 @@ use serde_json::{Value, json};
 use crate::support::http::send;
 use crate::support::{Process, eventually};
 
-/// The name under which WebDriver hands out elements.
+/// The field in which WebDriver returns the id of an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser with one window; it ends with the test.
+/// A browser with one window. Dropping it ends the session and the driver.
 pub(crate) struct Browser {
     driver: Process,
     address: SocketAddr,
     session: String,
-    /// Its files: gone with it.
+    /// The browser's files, removed when it is dropped.
     _dir: tempfile::TempDir,
 }
 
-/// How someone looks at a page.
+/// The device and the preferences that the browser emulates.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Emulation {
     pub(crate) width: u32,
     pub(crate) lang: &'static str,
-    pub(crate) scheme: &'static str,
+    pub(crate) color_scheme: &'static str,
 }
 
 impl Browser {
     pub(crate) fn start() -> Self {
         let program = std::env::var_os("ICHIDO_TEST_CHROMEDRIVER")
-            .expect("ICHIDO_TEST_CHROMEDRIVER is set: run the tests with `cargo xtask test`");
+            .expect("ICHIDO_TEST_CHROMEDRIVER is not set: run `cargo xtask test`");
         let dir = tempfile::tempdir().unwrap();
         let mut driver = Process::start(Command::new(program).arg("--port=0").env("TMPDIR", dir.path()));
         let mut lines = BufReader::new(driver.child.stdout.take().unwrap()).lines();
         let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
             line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok()
         });
-        // What else it says goes nowhere, and must not fill the pipe.
+        // Discards the rest of the output, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
-        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("chromedriver tells its port")));
+        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("chromedriver prints its port")));
         let args = [
             "--headless=new",
             "--no-sandbox",
@@ -51,63 +51,65 @@ impl Browser {
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
         ];
-        let wanted = json!({ "capabilities": { "alwaysMatch": {
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": { "args": args },
             "goog:loggingPrefs": { "browser": "ALL" },
         } } });
-        let answer = send(address, "POST", "/session", &[], wanted.to_string().as_bytes()).json();
-        let session = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+        let response = send(address, "POST", "/session", &[], capabilities.to_string().as_bytes()).json();
+        let session =
+            response["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned();
         Self { driver, address, session, _dir: dir }
     }
 
-    fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
+    fn try_call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
         let path = format!("/session/{}{path}", self.session);
         let body = if method == "GET" { String::new() } else { body.to_string() };
-        let answer = send(self.address, method, &path, &[], body.as_bytes());
-        let value = answer.json()["value"].take();
-        if answer.status == 200 { Ok(value) } else { Err(value) }
+        let response = send(self.address, method, &path, &[], body.as_bytes());
+        let value = response.json()["value"].take();
+        if response.status == 200 { Ok(value) } else { Err(value) }
     }
 
-    fn must(&self, method: &str, path: &str, body: &Value) -> Value {
-        self.call(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.try_call(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Something only Chromium can.
+    /// Runs a command of the Chrome DevTools Protocol, for what WebDriver does not cover.
     fn devtools(&self, command: &str, params: &Value) -> Value {
-        self.must("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": params }))
+        self.call("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": params }))
     }
 
-    /// From now on pages are looked at like this.
-    pub(crate) fn look(&self, look: Look) {
-        let Look { width, lang, scheme } = look;
+    /// Applies to the open page, except for the language, and to all pages opened later.
+    pub(crate) fn emulate(&self, emulation: Emulation) {
+        let Emulation { width, lang, color_scheme } = emulation;
         let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
-        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": color_scheme }] });
         self.devtools("Emulation.setEmulatedMedia", &features);
         let agent = json!({ "userAgent": "Mozilla/5.0 Chrome", "acceptLanguage": lang });
         self.devtools("Emulation.setUserAgentOverride", &agent);
     }
 
     pub(crate) fn open(&self, url: &str) {
-        self.must("POST", "/url", &json!({ "url": url }));
+        self.call("POST", "/url", &json!({ "url": url }));
     }
 
-    /// Runs a script in the page; what it returns.
+    /// Runs a script in the page and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
-        self.must("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
+        self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// All that can be read on the page.
+    /// The visible text of the page.
     pub(crate) fn text(&self) -> String {
         self.run("return document.body.innerText").as_str().unwrap().to_owned()
     }
 
     pub(crate) fn title(&self) -> String {
-        self.must("GET", "/title", &Value::Null).as_str().unwrap().to_owned()
+        self.call("GET", "/title", &Value::Null).as_str().unwrap().to_owned()
     }
 
     fn element(&self, css: &str) -> Option<String> {
-        let found = self.call("POST", "/element", &json!({ "using": "css selector", "value": css })).ok()?;
+        let found =
+            self.try_call("POST", "/element", &json!({ "using": "css selector", "value": css })).ok()?;
         Some(found[ELEMENT].as_str()?.to_owned())
     }
 
@@ -115,13 +117,14 @@ impl Browser {
         self.element(css).is_some()
     }
 
-    /// Clicks, and waits for the page that comes of it.
+    /// Clicks on an element, and waits until the next page has loaded.
     pub(crate) fn click(&self, css: &str) {
-        let element = self.element(css).unwrap_or_else(|| panic!("there is no {css} in {}", self.text()));
+        let element =
+            self.element(css).unwrap_or_else(|| panic!("no element matches {css}: {}", self.text()));
         self.run("window.before = true");
-        self.must("POST", &format!("/element/{element}/click"), &json!({}));
-        eventually("another page", || {
-            let ready = self.call(
+        self.call("POST", &format!("/element/{element}/click"), &json!({}));
+        eventually("the next page", || {
+            let ready = self.try_call(
                 "POST",
                 "/execute/sync",
                 &json!({
@@ -131,12 +134,12 @@ impl Browser {
         });
     }
 
-    pub(crate) fn write(&self, css: &str, text: &str) {
-        let element = self.element(css).unwrap_or_else(|| panic!("there is no {css}"));
-        self.must("POST", &format!("/element/{element}/value"), &json!({ "text": text }));
+    pub(crate) fn type_text(&self, css: &str, text: &str) {
+        let element = self.element(css).unwrap_or_else(|| panic!("no element matches {css}"));
+        self.call("POST", &format!("/element/{element}/value"), &json!({ "text": text }));
     }
 
-    /// Presses keys wherever the focus is.
+    /// Sends keys to the focused element.
     pub(crate) fn press(&self, keys: &[&str]) {
         let actions: Vec<_> = keys
             .iter()
@@ -145,12 +148,12 @@ impl Browser {
             })
             .collect();
         let actions = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": actions }] });
-        self.must("POST", "/actions", &actions);
+        self.call("POST", "/actions", &actions);
     }
 
-    /// What the browser complained of since it was last asked.
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        let lines = self.must("POST", "/se/log", &json!({ "type": "browser" }));
+    /// The warnings and errors that the browser has logged since the last call.
+    pub(crate) fn logged_problems(&self) -> Vec<String> {
+        let lines = self.call("POST", "/se/log", &json!({ "type": "browser" }));
         let lines = lines
             .as_array()
             .unwrap()
@@ -159,21 +162,21 @@ impl Browser {
         lines.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// The cookies of the page, also those that no script can read.
+    /// The cookies of the page, including those that scripts cannot read.
     pub(crate) fn cookies(&self) -> Vec<Value> {
-        self.must("GET", "/cookie", &Value::Null).as_array().unwrap().clone()
+        self.call("GET", "/cookie", &Value::Null).as_array().unwrap().clone()
     }
 
-    /// A picture of the whole page, for people.
-    pub(crate) fn picture(&self, name: &str) {
+    /// Saves a screenshot of the page, up to 4,000 pixels high, for manual review.
+    pub(crate) fn save_screenshot(&self, name: &str) {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
         std::fs::create_dir_all(&dir).unwrap();
         let height = self.run("return Math.min(document.documentElement.scrollHeight, 4000)");
         let width = self.run("return innerWidth");
         let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
-        let taken =
+        let screenshot =
             self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true, "clip": clip }));
-        let bytes = from_base64(taken["data"].as_str().unwrap());
+        let bytes = from_base64(screenshot["data"].as_str().unwrap());
         std::fs::write(dir.join(format!("{name}.png")), bytes).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::browser::Browser;
-use super::{HOSTILE, looks_well};
+use super::{HOSTILE, check_page};
 use crate::delivery::Fixture;
 use crate::delivery::daemon::admin_address;
 use crate::delivery::receiver::Reply;
@@ -29,11 +29,11 @@ fn filled(records: usize) -> Fixture {
 }
 
 #[test]
-fn delivery_pages_render_in_every_look() {
+fn delivery_pages_render_in_every_width_language_and_color_scheme() {
     let empty = Fixture::new();
     let (_daemon, admin) = daemon(&empty);
     let browser = Browser::start();
-    looks_well(&browser, &format!("http://{admin}/delivery"), "delivery-empty");
+    check_page(&browser, &format!("http://{admin}/delivery"), "delivery-empty");
 
     let stage = filled(60);
     let broken = stage.path().join("broken.jsonl");
@@ -41,19 +41,19 @@ fn delivery_pages_render_in_every_look() {
     stage.run(&["send", broken.to_str().unwrap()], &[("MAX_RETRIES", "0")]).ends_with(4);
     let (_daemon, admin) = daemon(&stage);
     let at = |path: &str| format!("http://{admin}{path}");
-    looks_well(&browser, &at("/delivery"), "delivery");
+    check_page(&browser, &at("/delivery"), "delivery");
     assert!(browser.text().contains("HTTP 503"), "{}", browser.text());
     browser.click("a[rel=next]");
     browser.click("a[rel=next]");
     assert!(!browser.has("a[rel=next]"), "60 on three pages: {}", browser.text());
     browser.click("td a");
     let batch = browser.run("return location.href");
-    looks_well(&browser, batch.as_str().unwrap(), "batch");
+    check_page(&browser, batch.as_str().unwrap(), "batch");
     assert!(!browser.text().contains("source_event_id"), "records are masked");
-    looks_well(&browser, &at("/delivery?dir=failed"), "delivery-failed");
-    looks_well(&browser, &at("/delivery/resend?dir=failed"), "delivery-confirm");
+    check_page(&browser, &at("/delivery?dir=failed"), "delivery-failed");
+    check_page(&browser, &at("/delivery/resend?dir=failed"), "delivery-confirm");
     eventually("the depth", || get(admin, "/").text().contains(">60<").then_some(()));
-    looks_well(&browser, &at("/"), "overview-delivery");
+    check_page(&browser, &at("/"), "overview-delivery");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn operator_resends_one_and_all() {
     for action in ["resend a batch", "resend all"] {
         assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
     }
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
 /// Whatever stops it, a batch that is still in the spool has not arrived, and neither page nor audit may say so.

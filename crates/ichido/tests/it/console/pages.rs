@@ -3,47 +3,47 @@
 use ichido_core::{Nonce, SystemEntropy};
 
 use super::browser::Browser;
-use super::{HOSTILE, looks_well, with_claims};
+use super::{HOSTILE, check_page, start_with_claims};
 use crate::claims::lossy_proxy::{Fault, Proxy};
 use crate::serving::Serving;
 use crate::support::http::{post, send};
 use crate::support::{Gateway, Orders, eventually};
 
 #[test]
-fn empty_pages_render_in_every_look() {
+fn empty_pages_render_in_every_width_language_and_color_scheme() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
-    looks_well(&browser, &at("/"), "overview-empty");
-    looks_well(&browser, &at("/claims"), "claims-empty");
+    check_page(&browser, &at("/"), "overview-empty");
+    check_page(&browser, &at("/claims"), "claims-empty");
     assert!(browser.text().contains("該当する claim はありません"), "{}", browser.text());
 }
 
 #[test]
-fn full_pages_render_in_every_look() {
+fn full_pages_render_in_every_width_language_and_color_scheme() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
     eventually("the figures", || claims.get("/").body.contains(">367<").then_some(()));
-    looks_well(&browser, &at("/"), "overview");
-    looks_well(&browser, &at("/claims"), "claims");
+    check_page(&browser, &at("/"), "overview");
+    check_page(&browser, &at("/claims"), "claims");
     browser.click("a[rel=next]");
     assert!(browser.text().contains("最初のページ"), "{}", browser.text());
-    looks_well(&browser, &at("/claims?state=in-doubt"), "claims-in-doubt");
+    check_page(&browser, &at("/claims?state=in-doubt"), "claims-in-doubt");
     browser.click("td a");
     let one = browser.run("return location.href");
-    looks_well(&browser, one.as_str().unwrap(), "claim");
+    check_page(&browser, one.as_str().unwrap(), "claim");
     browser.click(".choices a");
     let confirm = browser.run("return location.href");
-    looks_well(&browser, confirm.as_str().unwrap(), "claim-confirm");
+    check_page(&browser, confirm.as_str().unwrap(), "claim-confirm");
 }
 
 #[test]
 fn hostile_names_are_text() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     browser.open(&format!("http://{}/claims?state=running&prefix=%3Cscript", claims.address));
     assert!(browser.text().contains(HOSTILE.trim_end_matches('\u{202e}')), "{}", browser.text());
@@ -56,13 +56,13 @@ fn hostile_names_are_text() {
     );
     assert_eq!(browser.title(), "Claim · ichido");
     assert_eq!(browser.run("return document.querySelectorAll('main script, main img').length"), 0);
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
 #[test]
 fn operator_resolves_claims_in_doubt() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     let in_doubt = || claims.get("/v1/claims?state=in-doubt").json()["claims"].as_array().unwrap().clone();
     let of = |key: &str| in_doubt().iter().any(|claim| claim["key"] == key);
@@ -77,7 +77,7 @@ fn operator_resolves_claims_in_doubt() {
     assert!(browser.text().contains("Check the system where it runs"), "{}", browser.text());
     browser.click("a[href*='as=done']");
     assert!(of(named("doubt-0")), "a question changes nothing");
-    browser.write("textarea", "{\"id\": 17}");
+    browser.type_text("textarea", "{\"id\": 17}");
     browser.click("main button.strong");
     assert!(browser.text().contains("The claim is done."), "{}", browser.text());
     let repeat = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-0") }).to_string());
@@ -126,7 +126,7 @@ fn overview_updates_live() {
     assert!(browser.text().contains("Live"), "{}", browser.text());
     browser.run("document.querySelector('[data-live-pause]').click()");
     assert!(browser.text().contains("Paused"), "{}", browser.text());
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
 /// First the service behind goes down, then the ledger, then both are back, and at last the process itself is gone. Nobody
@@ -175,7 +175,7 @@ fn an_open_overview_shows_an_outage_and_its_end() {
     });
     let wrong = browser.run(include_str!("checks.js"));
     assert_eq!(wrong, serde_json::json!([]), "also in an outage: {wrong:#}");
-    browser.picture("overview-outage");
+    browser.save_screenshot("overview-outage");
 
     proxy.set(Fault::None);
     let orders = Orders::start_at(dir.path(), port);
@@ -190,14 +190,14 @@ fn an_open_overview_shows_an_outage_and_its_end() {
         (state("health") == "unknown" && state("health-ledger") == "unknown").then_some(())
     });
     assert_eq!(text("health"), "Not connected. This page is out of date.");
-    browser.picture("overview-gone");
+    browser.save_screenshot("overview-gone");
     drop(orders);
 }
 
 #[test]
 fn language_choice_is_remembered() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     browser.open(&format!("http://{}/claims?prefix=order-2026-0001", claims.address));
     assert!(browser.text().contains("Key starts with"), "{}", browser.text());
@@ -217,15 +217,15 @@ fn users_sign_in_and_out() {
     let claims = Serving::claims_with(dir.path(), "memory:", &tokens);
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
-    looks_well(&browser, &at("/sign-in"), "sign-in");
-    browser.look(super::LOOKS[0].1);
+    check_page(&browser, &at("/sign-in"), "sign-in");
+    browser.emulate(super::EMULATIONS[0].1);
     browser.open(&at("/claims"));
     assert_eq!(browser.title(), "Sign in · ichido");
-    browser.write("#token", "wrong");
+    browser.type_text("#token", "wrong");
     browser.click("main button");
     assert!(browser.text().contains("not valid"), "{}", browser.text());
-    assert_eq!(browser.complaints().len(), 1, "401 is one");
-    browser.write("#token", "l00k");
+    assert_eq!(browser.logged_problems().len(), 1, "401 is one");
+    browser.type_text("#token", "l00k");
     browser.click("main button");
     assert!(browser.text().contains("You have read-only access."), "{}", browser.text());
     let cookies = browser.cookies();
@@ -237,14 +237,14 @@ fn users_sign_in_and_out() {
     assert_eq!(browser.title(), "Sign in · ichido");
     browser.open(&at("/"));
     assert_eq!(browser.title(), "Sign in · ichido");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
 /// Tab leads to the skip link first, and each thing that has the focus can be seen to have it.
 #[test]
 fn pages_work_with_the_keyboard_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let claims = with_claims(dir.path());
+    let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     browser.open(&format!("http://{}/claims?state=in-doubt", claims.address));
     let focused = || {

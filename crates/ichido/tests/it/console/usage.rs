@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::browser::Browser;
-use super::{HOSTILE, looks_well};
+use super::{HOSTILE, check_page};
 use crate::meter::{Meter, record};
 use crate::support::http::get;
 
@@ -26,17 +26,17 @@ fn records() -> Vec<Value> {
 }
 
 #[test]
-fn usage_page_renders_in_every_look_and_downloads_as_csv() {
+fn usage_page_renders_in_every_width_language_and_color_scheme_and_downloads_as_csv() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", meter.admin);
-    looks_well(&browser, &at("/usage"), "usage-empty");
+    check_page(&browser, &at("/usage"), "usage-empty");
     let batch = json!({ "records": records() });
     assert_eq!(meter.post(&batch).status, 201);
     assert_eq!(meter.post(&batch).status, 409, "the same again");
     let month = "from=2025-11-01&to=2025-11-30";
-    looks_well(&browser, &at(&format!("/usage?{month}")), "usage");
+    check_page(&browser, &at(&format!("/usage?{month}")), "usage");
     let text = browser.text();
     for words in ["5 USD", "400", "重複（計上対象外）", "上位のアプリ", "サポート", "その他"]
     {
