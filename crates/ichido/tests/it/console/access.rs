@@ -1,4 +1,4 @@
-//! Who may not come in, and what no page shows.
+//! Requests that the console must refuse, and data that no page may show.
 
 use super::{HOSTILE, start_with_claims};
 use crate::serving::{Response, Serving};
@@ -7,18 +7,18 @@ const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded")
 const PAGE: (&str, &str) = ("accept", "text/html,application/xhtml+xml");
 const PATHS: [&str; 4] = ["/", "/claims", "/sign-in", "/claims/one?key=a"];
 
-/// The secret of the forms on a page.
-fn csrf(page: &Response) -> String {
+/// The CSRF token in the forms of a page.
+fn csrf_token(page: &Response) -> String {
     let rest = page.body.split_once("name=\"csrf\" value=\"").unwrap_or_else(|| panic!("{}", page.body)).1;
     rest.split('"').next().unwrap().to_owned()
 }
 
 fn sign_in(claims: &Serving, token: &str) -> (Response, Option<String>) {
-    let body = format!("csrf={}&token={token}", csrf(&claims.call("GET", "/sign-in", &[PAGE], "")));
-    let answer = claims.call("POST", "/sign-in", &[FORM], &body);
+    let body = format!("csrf={}&token={token}", csrf_token(&claims.call("GET", "/sign-in", &[PAGE], "")));
+    let response = claims.call("POST", "/sign-in", &[FORM], &body);
     let cookie =
-        answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: ").map(ToOwned::to_owned));
-    (answer, cookie)
+        response.head.lines().find_map(|line| line.strip_prefix("set-cookie: ").map(ToOwned::to_owned));
+    (response, cookie)
 }
 
 #[test]
@@ -46,30 +46,30 @@ fn every_page_has_security_headers() {
 }
 
 #[test]
-fn foreign_pages_cannot_act() {
+fn foreign_pages_cannot_submit_forms() {
     let dir = tempfile::tempdir().unwrap();
     let claims = start_with_claims(dir.path());
     let key = claims.get("/v1/claims?state=in-doubt").json()["claims"][0]["key"].as_str().unwrap().to_owned();
-    let good = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&as=absent&attempt=1");
-    let word = csrf(&claims.get("/"));
+    let form = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&as=absent&attempt=1");
+    let token = csrf_token(&claims.get("/"));
     let post = |fields: &[(&str, &str)], body: &str| {
         claims.call("POST", "/claims/resolve", &[&[FORM], fields].concat(), body).status
     };
-    let ours = format!("{good}&csrf={word}");
-    assert_eq!(post(&[("host", "evil.example")], &ours), 421, "another name for this port");
-    assert_eq!(post(&[("origin", "http://evil.example")], &ours), 403, "a form elsewhere");
-    assert_eq!(post(&[("origin", "null")], &ours), 403, "a form in a sandbox");
-    assert_eq!(post(&[("sec-fetch-site", "cross-site")], &ours), 403, "a form elsewhere, as browsers say it");
-    assert_eq!(post(&[("sec-fetch-site", "same-site")], &ours), 403, "a form on another port");
-    assert_eq!(post(&[], &good), 403, "no secret");
-    let other = if word.starts_with('0') { '1' } else { '0' };
-    assert_eq!(post(&[], &format!("{good}&csrf={other}{}", &word[1..])), 403, "another secret");
-    let json = claims.call("POST", "/claims/resolve", &[("content-type", "text/plain")], &ours);
-    assert_eq!(json.status, 400, "no form");
+    let valid = format!("{form}&csrf={token}");
+    assert_eq!(post(&[("host", "evil.example")], &valid), 421, "a foreign host name");
+    assert_eq!(post(&[("origin", "http://evil.example")], &valid), 403, "a form of another origin");
+    assert_eq!(post(&[("origin", "null")], &valid), 403, "a sandboxed form");
+    assert_eq!(post(&[("sec-fetch-site", "cross-site")], &valid), 403, "a form of another site");
+    assert_eq!(post(&[("sec-fetch-site", "same-site")], &valid), 403, "a form on another port");
+    assert_eq!(post(&[], &form), 403, "no CSRF token");
+    let other = if token.starts_with('0') { '1' } else { '0' };
+    assert_eq!(post(&[], &format!("{form}&csrf={other}{}", &token[1..])), 403, "a wrong CSRF token");
+    let plain = claims.call("POST", "/claims/resolve", &[("content-type", "text/plain")], &valid);
+    assert_eq!(plain.status, 400, "not a form");
     assert_eq!(
-        claims.call("GET", &format!("/claims/resolve?{ours}"), &[], "").status,
+        claims.call("GET", &format!("/claims/resolve?{valid}"), &[], "").status,
         200,
-        "only a question"
+        "the confirmation page"
     );
     assert_eq!(
         claims
@@ -87,9 +87,9 @@ fn foreign_pages_cannot_act() {
         403
     );
     let one = format!("/v1/claims/one?key={key}");
-    assert_eq!(claims.get(&one).json()["state"], "in-doubt", "nothing was done");
+    assert_eq!(claims.get(&one).json()["state"], "in-doubt", "a refused request changed the claim");
     assert_eq!(
-        post(&[("origin", &format!("http://{}", claims.address)), ("sec-fetch-site", "same-origin")], &ours),
+        post(&[("origin", &format!("http://{}", claims.address)), ("sec-fetch-site", "same-origin")], &valid),
         303
     );
     assert_eq!(claims.get(&one).status, 404);
@@ -104,9 +104,9 @@ fn console_with_a_token_requires_sign_in() {
     let granted = claims.call("POST", "/v1/claims", &bearer, r#"{"key":"k","lease_ms":600000}"#);
     assert_eq!(granted.status, 201, "{}", granted.body);
 
-    let sent = claims.call("GET", "/claims", &[PAGE], "");
-    assert!(sent.status == 303 && sent.head.contains("location: /sign-in"), "{}", sent.head);
-    assert_eq!(claims.get("/claims").status, 401, "a program is told");
+    let redirect = claims.call("GET", "/claims", &[PAGE], "");
+    assert!(redirect.status == 303 && redirect.head.contains("location: /sign-in"), "{}", redirect.head);
+    assert_eq!(claims.get("/claims").status, 401, "only browsers are redirected");
     assert_eq!(claims.call("GET", "/live", &[("accept", "text/event-stream")], "").status, 401);
     let (wrong, cookie) = sign_in(&claims, "s3cre");
     assert_eq!((wrong.status, cookie), (401, None));
@@ -122,19 +122,23 @@ fn console_with_a_token_requires_sign_in() {
     assert!(page.status == 200 && page.body.contains("Release the key"), "{}", page.body);
     assert!(!page.body.contains("s3cret") && !page.body.contains("l00k"));
     let api = claims.call("GET", "/v1/claims", &full, "");
-    assert_eq!(api.status, 401, "a session is for pages");
+    assert_eq!(api.status, 401, "a session is not valid for the API");
 
-    // Signed out, the cookie opens nothing.
-    let out =
-        claims.call("POST", "/sign-out", &[FORM, ("cookie", &session)], &format!("csrf={}", csrf(&page)));
-    assert_eq!(out.status, 303);
+    // After signing out, the cookie is no longer valid.
+    let sign_out = claims.call(
+        "POST",
+        "/sign-out",
+        &[FORM, ("cookie", &session)],
+        &format!("csrf={}", csrf_token(&page)),
+    );
+    assert_eq!(sign_out.status, 303);
     assert_eq!(claims.call("GET", "/claims", &full, "").status, 303);
-    let said = claims.stderr();
+    let log = claims.stderr();
     assert!(
-        !said.contains("s3cret")
-            && said.contains("\"action\":\"sign in\"")
-            && said.contains("\"result\":\"refused\""),
-        "{said}"
+        !log.contains("s3cret")
+            && log.contains("\"action\":\"sign in\"")
+            && log.contains("\"result\":\"refused\""),
+        "{log}"
     );
 }
 
@@ -147,19 +151,19 @@ fn read_token_cannot_change_anything() {
     claims.call("POST", "/v1/claims", &bearer, r#"{"key":"k","lease_ms":600000}"#);
     let session = sign_in(&claims, "l00k").1.unwrap().split(';').next().unwrap().to_owned();
     let fields = [("cookie", session.as_str()), PAGE];
-    let which = "key=k&tenant=&route=%2Fv1%2Fclaims";
-    let page = claims.call("GET", &format!("/claims/one?{which}"), &fields, "");
+    let claim = "key=k&tenant=&route=%2Fv1%2Fclaims";
+    let page = claims.call("GET", &format!("/claims/one?{claim}"), &fields, "");
     assert!(
         page.status == 200 && !page.body.contains("Release the key"),
-        "no action is offered: {}",
+        "the page must not offer an action: {}",
         page.body
     );
-    let body = format!("{which}&as=release&attempt=1&csrf={}", csrf(&page));
-    let tried = claims.call("POST", "/claims/resolve", &[FORM, ("cookie", &session)], &body);
-    assert_eq!(tried.status, 403, "{}", tried.body);
-    assert_eq!(claims.call("GET", &format!("/claims/resolve?{which}&as=release"), &fields, "").status, 409);
+    let body = format!("{claim}&as=release&attempt=1&csrf={}", csrf_token(&page));
+    let refused = claims.call("POST", "/claims/resolve", &[FORM, ("cookie", &session)], &body);
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(claims.call("GET", &format!("/claims/resolve?{claim}&as=release"), &fields, "").status, 409);
     assert_eq!(claims.call("GET", "/v1/claims/one?key=k", &bearer, "").json()["state"], "running");
-    // Nor do programs with that token.
+    // The API refuses the read token as well.
     let read = [("authorization", "Bearer l00k"), ("content-type", "application/json")];
     assert_eq!(claims.call("GET", "/metrics", &read, "").status, 200);
     let api = claims.call("POST", "/v1/claims/release-by-operator", &read, r#"{"key":"k","force":true}"#);

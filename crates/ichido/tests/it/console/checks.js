@@ -1,56 +1,58 @@
-// What every page must be: returns a list of what is wrong.
-const wrong = [];
+// Checks that hold for every page. Returns a list of problems.
+const problems = [];
 const root = document.documentElement;
 if (root.scrollWidth > innerWidth) {
   const wide = [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1);
-  wrong.push(`wider than the window: ${root.scrollWidth} > ${innerWidth}: ${wide.map((e) => e.outerHTML.slice(0, 80)).slice(0, 3)}`);
+  problems.push(`wider than the window: ${root.scrollWidth} > ${innerWidth}: ${wide.map((e) => e.outerHTML.slice(0, 80)).slice(0, 3)}`);
 }
-if (!["en", "ja"].includes(root.lang)) wrong.push(`lang is ${root.lang}`);
-for (const [what, count] of [["h1", 1], ["main", 1], ["header", 1], ["a.skip", 1]]) {
-  const found = document.querySelectorAll(what).length;
-  if (found !== count) wrong.push(`${found} times ${what}`);
+if (!["en", "ja"].includes(root.lang)) problems.push(`lang is ${root.lang}`);
+for (const [selector, count] of [["h1", 1], ["main", 1], ["header", 1], ["a.skip", 1]]) {
+  const found = document.querySelectorAll(selector).length;
+  if (found !== count) problems.push(`${found} elements match ${selector}, expected ${count}`);
 }
 for (const field of document.querySelectorAll("input:not([type=hidden]), select, textarea")) {
-  if (!field.labels.length && !field.ariaLabel) wrong.push(`no label: ${field.outerHTML}`);
+  if (!field.labels.length && !field.ariaLabel) problems.push(`field without a label: ${field.outerHTML}`);
 }
 for (const control of document.querySelectorAll("button, a[href]")) {
-  if (!control.textContent.trim() && !control.ariaLabel) wrong.push(`no name: ${control.outerHTML}`);
+  if (!control.textContent.trim() && !control.ariaLabel) problems.push(`control without an accessible name: ${control.outerHTML}`);
 }
 for (const table of document.querySelectorAll("table")) {
-  if (!table.caption || !table.caption.textContent.trim()) wrong.push("a table without a caption");
-  for (const th of table.querySelectorAll("th")) if (!th.scope) wrong.push("th without scope");
+  if (!table.caption || !table.caption.textContent.trim()) problems.push("table without a caption");
+  for (const th of table.querySelectorAll("th")) if (!th.scope) problems.push("th without scope");
 }
 for (const form of document.querySelectorAll("form[method=post]")) {
-  if (!form.elements.csrf || !form.elements.csrf.value) wrong.push(`no secret: ${form.outerHTML}`);
+  if (!form.elements.csrf || !form.elements.csrf.value) problems.push(`form without a CSRF token: ${form.outerHTML}`);
 }
 for (const svg of document.querySelectorAll("svg")) {
   const label = document.getElementById(svg.getAttribute("aria-labelledby"));
-  if (svg.getAttribute("role") !== "img" || !label) wrong.push("a drawing without a name");
+  if (svg.getAttribute("role") !== "img" || !label) problems.push("svg without role=img and a label");
 }
 const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
-const twice = ids.filter((id, at) => ids.indexOf(id) !== at);
-if (twice.length) wrong.push(`ids twice: ${twice}`);
+const duplicates = ids.filter((id, index) => ids.indexOf(id) !== index);
+if (duplicates.length) problems.push(`duplicate ids: ${duplicates}`);
 const levels = [...document.querySelectorAll("h1, h2, h3")].map((h) => Number(h.tagName[1]));
-levels.forEach((level, at) => { if (at && level > levels[at - 1] + 1) wrong.push("a heading is skipped"); });
+levels.forEach((level, index) => {
+  if (index && level > levels[index - 1] + 1) problems.push("skipped heading level");
+});
 
-// Nothing runs out of the card that it is in.
+// Nothing overflows its card.
 for (const card of document.querySelectorAll(".figures > div, .plot, .facts, .notice, table.cards, .empty, button, .button")) {
   const edge = card.getBoundingClientRect().right;
-  const out = [...card.querySelectorAll("*")].filter((e) => {
+  const overflowing = [...card.querySelectorAll("*")].filter((e) => {
     const box = e.getBoundingClientRect();
     return box.width > 1 && box.right > edge + 1 && !e.closest(".hidden, thead, svg");
   });
-  if (out.length) wrong.push(`runs out of its card: ${out[0].outerHTML.slice(0, 120)}`);
-  if (card.scrollWidth > card.clientWidth + 1 && card.clientWidth > 0) wrong.push(`is cut: ${card.outerHTML.slice(0, 120)}`);
+  if (overflowing.length) problems.push(`overflows its card: ${overflowing[0].outerHTML.slice(0, 120)}`);
+  if (card.scrollWidth > card.clientWidth + 1 && card.clientWidth > 0) problems.push(`content is clipped: ${card.outerHTML.slice(0, 120)}`);
 }
 
-// Contrast of every text against what lies behind it (WCAG 2.2 AA).
+// Contrast of every text against its background (WCAG 2.2 AA).
 const channels = (color) => color.match(/[\d.]+/g).map(Number);
-const light = ([r, g, b]) => {
-  const part = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+const luminance = ([r, g, b]) => {
+  const linear = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
 };
-const behind = (element) => {
+const background = (element) => {
   for (let e = element; e; e = e.parentElement) {
     const [r, g, b, a = 1] = channels(getComputedStyle(e).backgroundColor);
     if (a > 0.99) return [r, g, b];
@@ -63,10 +65,10 @@ while (walker.nextNode()) {
   const box = element.getBoundingClientRect();
   if (!walker.currentNode.data.trim() || box.width < 2 || element.closest(".skip")) continue;
   const style = getComputedStyle(element);
-  const [one, other] = [light(channels(style.color)), light(behind(element))].sort((a, b) => b - a);
+  const [lighter, darker] = [luminance(channels(style.color)), luminance(background(element))].sort((a, b) => b - a);
   const size = parseFloat(style.fontSize);
   const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-  const ratio = (one + 0.05) / (other + 0.05);
-  if (ratio < (large ? 3 : 4.5)) wrong.push(`contrast ${ratio.toFixed(2)}: ${walker.currentNode.data.trim().slice(0, 40)}`);
+  const ratio = (lighter + 0.05) / (darker + 0.05);
+  if (ratio < (large ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${walker.currentNode.data.trim().slice(0, 40)}`);
 }
-return wrong;
+return problems;

@@ -1,4 +1,4 @@
-//! The delivery's pages: what waits, what failed, and sending again.
+//! The delivery pages: spooled and failed batches, and resending them.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use crate::delivery::receiver::Reply;
 use crate::support::http::get;
 use crate::support::{Process, eventually};
 
-/// A daemon that does nothing by itself after its first pass.
-fn daemon(stage: &Fixture) -> (Process, SocketAddr) {
+/// Starts a daemon whose schedule does not come due during a test: it makes its first pass and then stays idle.
+fn start_daemon(stage: &Fixture) -> (Process, SocketAddr) {
     let mut command = stage.command(&["run", "--admin", "127.0.0.1:0", "--ledger", "memory:"]);
-    let daemon = Process::start(command.env("RESEND_CRON", "0 0 1 1 *").env("MAX_RETRIES", "0"));
-    let admin = admin_address(&daemon);
+    let process = Process::start(command.env("RESEND_CRON", "0 0 1 1 *").env("MAX_RETRIES", "0"));
+    let admin = admin_address(&process);
     eventually("the first pass", || get(admin, "/delivery").text().contains("schedule").then_some(()));
-    (daemon, admin)
+    (process, admin)
 }
 
-/// Batches that wait, and some that are no records.
-fn filled(records: usize) -> Fixture {
+/// A spool with one batch per record: the receiver responds with 503 and a [`HOSTILE`] body.
+fn stage_with_spool(records: usize) -> Fixture {
     let stage = Fixture::new();
     stage.receiver.on_request(|_| Reply::Status(503, HOSTILE.to_owned()));
     stage.send(records, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -31,35 +31,35 @@ fn filled(records: usize) -> Fixture {
 #[test]
 fn delivery_pages_render_in_every_width_language_and_color_scheme() {
     let empty = Fixture::new();
-    let (_daemon, admin) = daemon(&empty);
+    let (_daemon, admin) = start_daemon(&empty);
     let browser = Browser::start();
     check_page(&browser, &format!("http://{admin}/delivery"), "delivery-empty");
 
-    let stage = filled(60);
+    let stage = stage_with_spool(60);
     let broken = stage.path().join("broken.jsonl");
     std::fs::write(&broken, format!("{HOSTILE}\nno record\n")).unwrap();
     stage.run(&["send", broken.to_str().unwrap()], &[("MAX_RETRIES", "0")]).ends_with(4);
-    let (_daemon, admin) = daemon(&stage);
+    let (_daemon, admin) = start_daemon(&stage);
     let at = |path: &str| format!("http://{admin}{path}");
     check_page(&browser, &at("/delivery"), "delivery");
     assert!(browser.text().contains("HTTP 503"), "{}", browser.text());
     browser.click("a[rel=next]");
     browser.click("a[rel=next]");
-    assert!(!browser.has("a[rel=next]"), "60 on three pages: {}", browser.text());
+    assert!(!browser.has("a[rel=next]"), "60 batches must fill three pages: {}", browser.text());
     browser.click("td a");
     let batch = browser.run("return location.href");
     check_page(&browser, batch.as_str().unwrap(), "batch");
-    assert!(!browser.text().contains("source_event_id"), "records are masked");
+    assert!(!browser.text().contains("source_event_id"), "records must be masked");
     check_page(&browser, &at("/delivery?dir=failed"), "delivery-failed");
     check_page(&browser, &at("/delivery/resend?dir=failed"), "delivery-confirm");
-    eventually("the depth", || get(admin, "/").text().contains(">60<").then_some(()));
+    eventually("the spool depth", || get(admin, "/").text().contains(">60<").then_some(()));
     check_page(&browser, &at("/"), "overview-delivery");
 }
 
 #[test]
-fn operator_resends_one_and_all() {
-    let stage = filled(5);
-    let (daemon, admin) = daemon(&stage);
+fn operator_resends_one_batch_and_then_the_rest() {
+    let stage = stage_with_spool(5);
+    let (daemon, admin) = start_daemon(&stage);
     assert_eq!(stage.files("spool").len(), 5);
     stage.receiver.on_request(|_| Reply::Accept);
     let browser = Browser::start();
@@ -69,26 +69,31 @@ fn operator_resends_one_and_all() {
     assert_eq!((stage.receiver.counts().len(), stage.files("spool").len()), (1, 4));
     browser.click("main a.button");
     assert!(browser.text().contains("4 batches"), "{}", browser.text());
-    assert_eq!(stage.receiver.counts().len(), 1, "a question sends nothing");
+    assert_eq!(stage.receiver.counts().len(), 1, "the confirmation page must not send anything");
     browser.click("main button.strong");
     assert!(browser.text().contains("The spool is empty."), "{}", browser.text());
-    assert_eq!(stage.receiver.counts().into_values().collect::<Vec<_>>(), [1; 5], "each one once");
+    assert_eq!(
+        stage.receiver.counts().into_values().collect::<Vec<_>>(),
+        [1; 5],
+        "each batch must arrive once"
+    );
     assert_eq!(stage.files("spool").len(), 0);
-    assert!(browser.text().contains("operator"), "among the last runs: {}", browser.text());
-    let said = daemon.stderr();
+    assert!(browser.text().contains("operator"), "missing from the last runs: {}", browser.text());
+    let log = daemon.stderr();
     for action in ["resend a batch", "resend all"] {
-        assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
+        assert!(log.contains(&format!("\"action\":\"{action}\"")), "{log}");
     }
     assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
-/// Whatever stops it, a batch that is still in the spool has not arrived, and neither page nor audit may say so.
+/// A batch that is still in the spool has not arrived, whatever the cause. Neither the page nor the audit log may claim
+/// that it has.
 #[test]
 fn failed_resend_is_reported() {
-    for trouble in [Reply::Status(503, String::new()), Reply::Status(401, String::new()), Reply::Disconnect] {
-        let stage = filled(2);
-        let (daemon, admin) = daemon(&stage);
-        let reply = trouble.clone();
+    for failure in [Reply::Status(503, String::new()), Reply::Status(401, String::new()), Reply::Disconnect] {
+        let stage = stage_with_spool(2);
+        let (daemon, admin) = start_daemon(&stage);
+        let reply = failure.clone();
         stage.receiver.on_request(move |_| reply.clone());
         let browser = Browser::start();
         for action in ["td button", "main button.strong"] {
@@ -98,51 +103,51 @@ fn failed_resend_is_reported() {
             }
             browser.click(action);
             let text = browser.text();
-            assert!(text.contains("Not everything was delivered"), "{trouble:?}: {text}");
-            assert!(!text.contains("Everything was delivered."), "{trouble:?}: {text}");
-            assert_eq!(stage.files("spool").len(), 2, "{trouble:?}");
+            assert!(text.contains("Not everything was delivered"), "{failure:?}: {text}");
+            assert!(!text.contains("Everything was delivered."), "{failure:?}: {text}");
+            assert_eq!(stage.files("spool").len(), 2, "{failure:?}");
         }
-        let said = daemon.stderr();
-        let audited: Vec<_> = said.lines().filter(|line| line.contains("\"action\":\"resend")).collect();
-        assert_eq!(audited.len(), 2, "{said}");
+        let log = daemon.stderr();
+        let audited: Vec<_> = log.lines().filter(|line| line.contains("\"action\":\"resend")).collect();
+        assert_eq!(audited.len(), 2, "{log}");
         assert!(audited.iter().all(|line| line.contains("\"result\":\"not-arrived\"")), "{audited:?}");
     }
 }
 
 #[test]
 fn file_outside_the_spool_is_not_a_batch() {
-    let stage = filled(1);
-    let (_daemon, admin) = daemon(&stage);
+    let stage = stage_with_spool(1);
+    let (_daemon, admin) = start_daemon(&stage);
     for file in ["..%2F..%2Finput.jsonl", "%2Fetc%2Fpasswd", "spool_20250118T120530Z_..%2F..%2Fx.json", ""] {
         assert_eq!(get(admin, &format!("/delivery/batch?dir=spool&file={file}")).status, 404, "{file}");
     }
 }
 
 #[test]
-fn small_spool_is_listed_fresh_for_each_page() {
-    let stage = filled(2);
-    let (_daemon, admin) = daemon(&stage);
+fn small_spool_is_read_again_for_each_request() {
+    let stage = stage_with_spool(2);
+    let (_daemon, admin) = start_daemon(&stage);
     let (path, _) = stage.files("spool").remove(0);
-    let more = path.with_file_name("spool_20250118T120530Z_00000000abcd.json");
-    let shows = |count: usize| {
+    let added = path.with_file_name("spool_20250118T120530Z_00000000abcd.json");
+    let assert_shown = |count: usize| {
         let page = get(admin, "/delivery").text();
         let rows = page.matches("href=\"/delivery/batch?").count();
         assert_eq!((rows, page.contains(&format!("<b>{count}</b>"))), (count, true), "{page}");
         assert_eq!(page.contains("00000000abcd"), count == 3, "{page}");
     };
-    shows(2);
+    assert_shown(2);
     for _ in 0..5 {
-        std::fs::copy(&path, &more).unwrap();
-        shows(3);
-        std::fs::remove_file(&more).unwrap();
-        shows(2);
+        std::fs::copy(&path, &added).unwrap();
+        assert_shown(3);
+        std::fs::remove_file(&added).unwrap();
+        assert_shown(2);
     }
 }
 
-/// By names alone: opening that many files would take seconds.
+/// Pages use the file names only: opening that many files would take seconds.
 #[test]
 fn twenty_thousand_files_do_not_delay_a_page() {
-    let stage = filled(1);
+    let stage = stage_with_spool(1);
     let (path, _) = stage.files("spool").remove(0);
     let bytes = std::fs::read(&path).unwrap();
     for number in 0..20_000 {
@@ -154,15 +159,15 @@ fn twenty_thousand_files_do_not_delay_a_page() {
         );
         std::fs::write(path.with_file_name(name), &bytes).unwrap();
     }
-    // One answer of that kind ends a pass.
+    // A single 401 ends a pass.
     stage.receiver.on_request(|_| Reply::Status(401, String::new()));
-    let (_daemon, admin) = daemon(&stage);
-    eventually("the count", || get(admin, "/delivery").text().contains("20,001").then_some(()));
+    let (_daemon, admin) = start_daemon(&stage);
+    eventually("the file count", || get(admin, "/delivery").text().contains("20,001").then_some(()));
     for path in ["/", "/claims", "/delivery", "/delivery?after=spool_20250118T120000Z_000000000000.json"] {
         let quickest = (0..20).map(|_| {
-            let began = Instant::now();
+            let start = Instant::now();
             assert_eq!(get(admin, path).status, 200);
-            began.elapsed()
+            start.elapsed()
         });
         let quickest = quickest.min().unwrap();
         assert!(quickest < Duration::from_millis(50), "{path} took {quickest:?}");

@@ -1,4 +1,4 @@
-//! Pages as people see them.
+//! The overview, the claims and the sign-in page, in a real browser.
 
 use ichido_core::{Nonce, SystemEntropy};
 
@@ -33,15 +33,15 @@ fn full_pages_render_in_every_width_language_and_color_scheme() {
     assert!(browser.text().contains("最初のページ"), "{}", browser.text());
     check_page(&browser, &at("/claims?state=in-doubt"), "claims-in-doubt");
     browser.click("td a");
-    let one = browser.run("return location.href");
-    check_page(&browser, one.as_str().unwrap(), "claim");
+    let claim = browser.run("return location.href");
+    check_page(&browser, claim.as_str().unwrap(), "claim");
     browser.click(".choices a");
     let confirm = browser.run("return location.href");
     check_page(&browser, confirm.as_str().unwrap(), "claim-confirm");
 }
 
 #[test]
-fn hostile_names_are_text() {
+fn hostile_names_are_shown_as_text() {
     let dir = tempfile::tempdir().unwrap();
     let claims = start_with_claims(dir.path());
     let browser = Browser::start();
@@ -52,7 +52,7 @@ fn hostile_names_are_text() {
     assert!(text.contains("onerror=alert(1)"), "{text}");
     assert!(
         text.contains("\\u{202e}") && !text.contains('\u{202e}'),
-        "nothing turns the line around: {text}"
+        "a bidi override must be escaped: {text}"
     );
     assert_eq!(browser.title(), "Claim · ichido");
     assert_eq!(browser.run("return document.querySelectorAll('main script, main img').length"), 0);
@@ -65,44 +65,46 @@ fn operator_resolves_claims_in_doubt() {
     let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     let in_doubt = || claims.get("/v1/claims?state=in-doubt").json()["claims"].as_array().unwrap().clone();
-    let of = |key: &str| in_doubt().iter().any(|claim| claim["key"] == key);
+    let is_in_doubt = |key: &str| in_doubt().iter().any(|claim| claim["key"] == key);
     let keys: Vec<String> =
         in_doubt().iter().map(|claim| claim["key"].as_str().unwrap().to_owned()).collect();
 
     let named = |start: &str| keys.iter().find(|key| key.starts_with(start)).unwrap();
 
-    // It happened: repeats get what the operator wrote.
+    // The effect happened: a retry gets the outcome that the operator wrote.
     browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-0", claims.address));
     browser.click("td a");
     assert!(browser.text().contains("Check the system where it runs"), "{}", browser.text());
     browser.click("a[href*='as=done']");
-    assert!(of(named("doubt-0")), "a question changes nothing");
+    assert!(is_in_doubt(named("doubt-0")), "the confirmation page must not change the claim");
     browser.type_text("textarea", "{\"id\": 17}");
     browser.click("main button.strong");
     assert!(browser.text().contains("The claim is done."), "{}", browser.text());
-    let repeat = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-0") }).to_string());
-    assert_eq!((repeat.status, repeat.json()["outcome"].clone()), (200, serde_json::json!({ "id": 17 })));
+    let retry = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-0") }).to_string());
+    assert_eq!((retry.status, retry.json()["outcome"].clone()), (200, serde_json::json!({ "id": 17 })));
 
-    // It did not: the next one may run it. All by keyboard.
+    // It did not happen: a retry may run it. The operator confirms with the keyboard.
     browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-1", claims.address));
     browser.click("td a");
     browser.click("a[href*='as=absent']");
     browser.run("document.querySelector('main button.strong').focus(); window.before = true");
     browser.press(&["\u{e007}"]);
-    eventually("the answer", || browser.text().contains("The key was released.").then_some(()));
-    let repeat = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-1") }).to_string());
-    assert_eq!((repeat.status, repeat.json()["attempt"].clone()), (201, 1.into()));
+    eventually("the result of the release", || {
+        browser.text().contains("The key was released.").then_some(())
+    });
+    let retry = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-1") }).to_string());
+    assert_eq!((retry.status, retry.json()["attempt"].clone()), (201, 1.into()));
     assert_eq!(in_doubt().len(), 2);
 
-    let said = claims.stderr();
+    let log = claims.stderr();
     for action in ["resolve as done", "resolve as absent"] {
-        assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
+        assert!(log.contains(&format!("\"action\":\"{action}\"")), "{log}");
     }
-    assert!(!said.contains("doubt-0"), "a key may be a secret: {said}");
+    assert!(!log.contains("doubt-0"), "a key may be a secret: {log}");
 }
 
 #[test]
-fn overview_updates_live() {
+fn overview_updates_without_a_reload() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
@@ -114,25 +116,23 @@ fn overview_updates_live() {
             .unwrap()
             .to_owned()
     };
-    eventually("the stream", || {
+    eventually("the live stream", || {
         (browser.run("return document.querySelector('#live').dataset.state") == "on").then_some(())
     });
     assert_eq!(live("effects"), "0");
     let body = serde_json::json!({ "events": [{ "key": "a" }, { "key": "b" }, { "key": "a" }] });
     claims.post("/v1/events/check", &body.to_string());
-    eventually("the figures without a reload", || {
-        (live("effects") == "2" && live("replays") == "1").then_some(())
-    });
+    eventually("the new figures", || (live("effects") == "2" && live("replays") == "1").then_some(()));
     assert!(browser.text().contains("Live"), "{}", browser.text());
     browser.run("document.querySelector('[data-live-pause]').click()");
     assert!(browser.text().contains("Paused"), "{}", browser.text());
     assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
-/// First the service behind goes down, then the ledger, then both are back, and at last the process itself is gone. Nobody
-/// loads the page again.
+/// The upstream goes down, then the ledger, then both come back, and finally the process itself is killed. The page is
+/// never reloaded.
 #[test]
-fn an_open_overview_shows_an_outage_and_its_end() {
+fn open_overview_shows_an_outage_and_the_recovery() {
     let dir = tempfile::tempdir().unwrap();
     let redis =
         std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
@@ -149,16 +149,16 @@ fn an_open_overview_shows_an_outage_and_its_end() {
     let state = |name: &str| {
         browser.run(&format!("return document.querySelector('[data-state-of={name}-state]').dataset.state"))
     };
-    eventually("all is well", || (state("health") == "good").then_some(()));
+    eventually("good health", || (state("health") == "good").then_some(()));
     assert_eq!(text("health"), "Everything is working.");
 
     drop(orders);
     assert_eq!(post(gateway.address, "/orders", "\"a\"", "{}").status, 502);
     assert_eq!(send(gateway.address, "POST", "/orders", &[], b"{}").status, 400);
-    eventually("the service behind is seen to be down", || {
-        let seen = (state("health") == "bad" && state("health-upstream") == "bad")
+    eventually("the upstream is shown as down", || {
+        let shown = (state("health") == "bad" && state("health-upstream") == "bad")
             && (text("errors") == "1" && text("refused") == "1" && text("effects") == "0");
-        seen.then_some(())
+        shown.then_some(())
     });
     assert_eq!(text("health"), "Problems with: Upstream, Responses");
     assert!(
@@ -170,27 +170,27 @@ fn an_open_overview_shows_an_outage_and_its_end() {
 
     proxy.set(Fault::Refuse);
     assert_eq!(post(gateway.address, "/orders", "\"b\"", "{}").status, 503);
-    eventually("the ledger is seen to be down", || {
+    eventually("the ledger is shown as down", || {
         (state("health-ledger") == "bad" && text("errors") == "2").then_some(())
     });
-    let wrong = browser.run(include_str!("checks.js"));
-    assert_eq!(wrong, serde_json::json!([]), "also in an outage: {wrong:#}");
+    let problems = browser.run(include_str!("checks.js"));
+    assert_eq!(problems, serde_json::json!([]), "during the outage: {problems:#}");
     browser.save_screenshot("overview-outage");
 
     proxy.set(Fault::None);
     let orders = Orders::start_at(dir.path(), port);
-    eventually("both are seen to be back", || {
+    eventually("ledger and upstream are shown as recovered", || {
         (state("health-ledger") == "good" && state("health-upstream") == "good").then_some(())
     });
     assert_eq!(post(gateway.address, "/orders", "\"a\"", "{}").status, 201);
     eventually("an effect", || (text("effects") == "1").then_some(()));
 
     gateway.process.kill();
-    eventually("the process is seen to be gone", || {
+    eventually("the page shows that it lost the connection", || {
         (state("health") == "unknown" && state("health-ledger") == "unknown").then_some(())
     });
     assert_eq!(text("health"), "Not connected. This page is out of date.");
-    browser.save_screenshot("overview-gone");
+    browser.save_screenshot("overview-disconnected");
     drop(orders);
 }
 
@@ -203,7 +203,7 @@ fn language_choice_is_remembered() {
     assert!(browser.text().contains("Key starts with"), "{}", browser.text());
     browser.click("button[lang=ja]");
     assert!(browser.text().contains("キー（前方一致）"), "{}", browser.text());
-    assert!(browser.text().contains("order-2026-0001"), "where one was: {}", browser.text());
+    assert!(browser.text().contains("order-2026-0001"), "the search is lost: {}", browser.text());
     browser.open(&format!("http://{}/", claims.address));
     assert!(browser.text().contains("重複検出率"), "{}", browser.text());
     browser.click("button[lang=en]");
@@ -224,14 +224,14 @@ fn users_sign_in_and_out() {
     browser.type_text("#token", "wrong");
     browser.click("main button");
     assert!(browser.text().contains("not valid"), "{}", browser.text());
-    assert_eq!(browser.logged_problems().len(), 1, "401 is one");
+    assert_eq!(browser.logged_problems().len(), 1, "only the 401 is logged");
     browser.type_text("#token", "l00k");
     browser.click("main button");
     assert!(browser.text().contains("You have read-only access."), "{}", browser.text());
     let cookies = browser.cookies();
     let session = cookies.iter().find(|cookie| cookie["httpOnly"] == true).unwrap();
     assert_eq!((session["sameSite"].as_str(), cookies.len()), (Some("Strict"), 1), "{cookies:?}");
-    assert_eq!(browser.run("return document.cookie"), "", "no script reads it");
+    assert_eq!(browser.run("return document.cookie"), "", "scripts must not see the session");
     assert!(!browser.run("return document.documentElement.outerHTML").as_str().unwrap().contains("l00k"));
     browser.click("form[action='/sign-out'] button");
     assert_eq!(browser.title(), "Sign in · ichido");
@@ -240,7 +240,7 @@ fn users_sign_in_and_out() {
     assert_eq!(browser.logged_problems(), Vec::<String>::new());
 }
 
-/// Tab leads to the skip link first, and each thing that has the focus can be seen to have it.
+/// The first Tab reaches the skip link, and the focused element has a visible outline.
 #[test]
 fn pages_work_with_the_keyboard_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,13 +253,15 @@ fn pages_work_with_the_keyboard_alone() {
     browser.press(&["\u{e004}"]);
     assert_eq!(focused()[0], "skip");
     browser.press(&["\u{e007}"]);
-    eventually("the main part", || (focused()[0] == "wide" || focused()[0] == "main").then_some(()));
+    eventually("focus on the main content", || {
+        (focused()[0] == "wide" || focused()[0] == "main").then_some(())
+    });
     browser.press(&["\u{e004}"]);
     assert_eq!(focused(), serde_json::json!(["prefix", "solid"]));
     browser.press(&["d", "o", "u", "b", "t", "-", "3", "\u{e007}"]);
-    eventually("the search", || {
-        let there = browser.run("return location.search").as_str()?.contains("prefix=doubt-3");
-        (there && browser.run("return document.readyState") == "complete").then_some(())
+    eventually("the search result", || {
+        let searched = browser.run("return location.search").as_str()?.contains("prefix=doubt-3");
+        (searched && browser.run("return document.readyState") == "complete").then_some(())
     });
     assert_eq!(browser.run("return document.querySelectorAll('tbody tr').length"), 1);
 }

@@ -1,4 +1,4 @@
-//! Usage, as a meter counted it.
+//! The usage page of a meter.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::{HOSTILE, check_page};
 use crate::meter::{Meter, record};
 use crate::support::http::get;
 
-/// Records of a month: eight models, one of which is meant to do harm; nine apps, five users.
+/// A month of records with eight models, nine apps and five users. One model and one app have a [`HOSTILE`] name.
 fn records() -> Vec<Value> {
     let model = |id: usize| if id % 8 == 7 { HOSTILE.to_owned() } else { format!("claude-{}", id % 8) };
     (0..400)
@@ -34,23 +34,23 @@ fn usage_page_renders_in_every_width_language_and_color_scheme_and_downloads_as_
     check_page(&browser, &at("/usage"), "usage-empty");
     let batch = json!({ "records": records() });
     assert_eq!(meter.post(&batch).status, 201);
-    assert_eq!(meter.post(&batch).status, 409, "the same again");
+    assert_eq!(meter.post(&batch).status, 409, "a duplicate batch");
     let month = "from=2025-11-01&to=2025-11-30";
     check_page(&browser, &at(&format!("/usage?{month}")), "usage");
     let text = browser.text();
-    for words in ["5 USD", "400", "重複（計上対象外）", "上位のアプリ", "サポート", "その他"]
+    for expected in ["5 USD", "400", "重複（計上対象外）", "上位のアプリ", "サポート", "その他"]
     {
-        assert!(text.contains(words), "{words} is not in {text}");
+        assert!(text.contains(expected), "{expected} is not in {text}");
     }
     assert!(browser.run("return document.querySelectorAll('svg rect').length").as_u64().unwrap() >= 28);
     browser.open(&at("/"));
-    assert_eq!(browser.run("return location.pathname"), "/usage", "a meter has nothing else");
+    assert_eq!(browser.run("return location.pathname"), "/usage", "the start page of a meter is its usage");
 
     let csv = get(meter.admin, &format!("/usage.csv?{month}"));
     assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
     assert!(csv.header("content-disposition").unwrap().contains("usage-2025-11-01-2025-11-30.csv"));
     let lines = csv.text();
     assert!(lines.starts_with("usage_date,provider,model,"), "{lines}");
-    let requests = lines.lines().skip(1).filter(|line| line.contains("daily_sum")).count();
-    assert!(requests >= 28 && lines.contains("claude-3"), "{lines}");
+    let daily_sums = lines.lines().skip(1).filter(|line| line.contains("daily_sum")).count();
+    assert!(daily_sums >= 28 && lines.contains("claude-3"), "{lines}");
 }
