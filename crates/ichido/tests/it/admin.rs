@@ -1,11 +1,11 @@
-//! The admin port of `ichido claims`: who may come in, and what is answered.
+//! The admin port of `ichido claims`: access control, health checks, and operations on claims.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::ledger::store;
+use crate::ledger;
 use crate::serving::Serving;
 use crate::support::eventually;
 use crate::support::http::{connect, head, read_response};
@@ -32,11 +32,11 @@ fn process_reports_health_and_metrics() {
     }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
     claims.says("loses everything");
-    let said = claims.stderr();
-    for words in [&claims.address, "memory", "survives nothing"] {
-        assert!(said.contains(words), "{words:?} is not in {said}");
+    let log = claims.stderr();
+    for text in [&claims.address, "memory", "survives nothing"] {
+        assert!(log.contains(text), "{text:?} is not in {log}");
     }
-    assert_eq!(said.matches("loses everything").count(), 1, "warned more than once: {said}");
+    assert_eq!(log.matches("loses everything").count(), 1, "warned more than once: {log}");
 }
 
 #[test]
@@ -47,13 +47,14 @@ fn everything_but_health_checks_requires_the_token() {
         assert_eq!(claims.get(path).status, 200, "{path}");
     }
     for path in ["/metrics", "/v1/claims", "/v1/ledger/stats", "/v1/ledger/capabilities", "/nowhere", "/"] {
-        let answer = claims.get(path);
-        assert_eq!((answer.status, answer.problem().as_str()), (401, "token-refused"), "{path}");
-        assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
+        let response = claims.get(path);
+        assert_eq!((response.status, response.problem().as_str()), (401, "token-refused"), "{path}");
+        assert!(response.head.contains("www-authenticate: bearer"), "{}", response.head);
     }
     assert_eq!(claims.post("/v1/ledger/sweep", "").status, 401);
-    for (shown, status) in [("Bearer s3cret", 200), ("Bearer s3cre", 401), ("Basic s3cret", 401)] {
-        assert_eq!(claims.call("GET", "/metrics", &[("authorization", shown)], "").status, status, "{shown}");
+    for (authorization, status) in [("Bearer s3cret", 200), ("Bearer s3cre", 401), ("Basic s3cret", 401)] {
+        let response = claims.call("GET", "/metrics", &[("authorization", authorization)], "");
+        assert_eq!(response.status, status, "{authorization}");
     }
     assert!(!claims.stderr().contains("s3cret"));
 }
@@ -76,11 +77,11 @@ fn address_outside_loopback_requires_a_token() {
     let line = stderr(&short);
     assert_eq!(short.status.code(), Some(2), "{line}");
     assert!(line.contains("ICHIDO_ADMIN_TOKEN: is too short") && !line.contains("hunter2"), "{line}");
-    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was created");
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "a refused start must not create files");
 }
 
 #[test]
-fn port_in_use_is_named() {
+fn error_names_the_port_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -88,7 +89,7 @@ fn port_in_use_is_named() {
     assert!(line.contains(&address) && line.contains("in use"), "{line}");
 }
 
-/// A page that gave its own name the address of this machine (DNS rebinding) sends its own name as Host.
+/// With DNS rebinding, a page resolves its own host name to this machine, and its requests carry that name as Host.
 #[test]
 fn foreign_pages_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -98,8 +99,8 @@ fn foreign_pages_are_refused() {
         ["evil.example".to_owned(), format!("evil.example:{port}"), format!("127.0.0.1.nip.io:{port}")]
     {
         for path in ["/healthz", "/v1/claims"] {
-            let answer = claims.call("GET", path, &[("host", &host)], "");
-            assert_eq!((answer.status, answer.problem().as_str()), (421, "foreign-host"), "{host}");
+            let response = claims.call("GET", path, &[("host", &host)], "");
+            assert_eq!((response.status, response.problem().as_str()), (421, "foreign-host"), "{host}");
         }
     }
     for host in [format!("localhost:{port}"), format!("[::1]:{port}"), "127.0.0.1".to_owned()] {
@@ -125,22 +126,22 @@ fn invalid_requests_get_problem_details() {
         (r#"{"key":"k","as":"done","tenent":"t"}"#, 422),
         (r#"{"key":"k","as":"absent","outcome":1}"#, 422),
     ] {
-        let answer = claims.post(resolve, body);
-        assert_eq!((answer.status, answer.problem().as_str()), (status, "invalid"), "{body}");
+        let response = claims.post(resolve, body);
+        assert_eq!((response.status, response.problem().as_str()), (status, "invalid"), "{body}");
     }
     assert_eq!(claims.call("POST", resolve, &[], r#"{"key":"k","as":"done"}"#).status, 415);
     let large = format!(r#"{{"key":"k","as":"done","outcome":"{}"}}"#, "x".repeat(1024 * 1024));
     assert_eq!(claims.post(resolve, &large).status, 413);
     for query in ["limit=0", "limit=1001", "limit=x", "state=lost", "stat=done"] {
-        let answer = claims.get(&format!("/v1/claims?{query}"));
-        assert_eq!((answer.status, answer.problem().as_str()), (400, "invalid"), "{query}");
+        let response = claims.get(&format!("/v1/claims?{query}"));
+        assert_eq!((response.status, response.problem().as_str()), (400, "invalid"), "{query}");
     }
     assert_eq!(claims.get("/v1/claims/one").status, 400);
     let oversized = format!("/v1/claims/one?key={}&tenant=&route=", "k".repeat(1025));
     let oversized = claims.get(&oversized);
     assert_eq!((oversized.status, oversized.problem().as_str()), (422, "outside-limits"));
-    let nothing = claims.get("/v1/claims/two");
-    assert_eq!((nothing.status, nothing.problem().as_str()), (404, "no-such-page"));
+    let unknown = claims.get("/v1/claims/two");
+    assert_eq!((unknown.status, unknown.problem().as_str()), (404, "no-such-page"));
     let method = claims.get(resolve);
     assert_eq!((method.status, method.problem().as_str()), (405, "no-such-method"));
 }
@@ -149,7 +150,7 @@ fn invalid_requests_get_problem_details() {
 async fn operators_find_and_resolve_claims_over_http() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
-    store(&url, "").await;
+    ledger::fill(&url, "").await;
     let mut claims = Serving::claims(dir.path(), &url, None);
     tokio::time::sleep(Duration::from_millis(20)).await;
 
@@ -160,10 +161,10 @@ async fn operators_find_and_resolve_claims_over_http() {
     let doubt = claims.get("/v1/claims?state=in-doubt&prefix=do").json();
     assert_eq!(doubt["claims"][0]["key"], "doubt", "{doubt}");
 
-    let gone = claims.get("/v1/claims/one?key=none");
-    assert_eq!((gone.status, gone.problem().as_str()), (404, "no-such-claim"));
-    let elsewhere = claims.get("/v1/claims/one?key=doubt&tenant=bob&route=POST%20/orders");
-    assert_eq!(elsewhere.status, 404);
+    let missing = claims.get("/v1/claims/one?key=none");
+    assert_eq!((missing.status, missing.problem().as_str()), (404, "no-such-claim"));
+    let other_tenant = claims.get("/v1/claims/one?key=doubt&tenant=bob&route=POST%20/orders");
+    assert_eq!(other_tenant.status, 404);
     let running = claims.post("/v1/claims/release-by-operator", r#"{"key":"running"}"#);
     assert_eq!((running.status, running.problem().as_str()), (409, "claim-running"));
     let done = claims.post("/v1/claims/resolve", r#"{"key":"done","tenant":"","route":"","as":"absent"}"#);
@@ -175,8 +176,9 @@ async fn operators_find_and_resolve_claims_over_http() {
     assert_eq!((running.status, &running.json()["state"]), (409, &"running".into()), "{running:?}");
     let index = claims.get("/v1/claims/one?key=doubt").json()["index"].as_str().unwrap().to_owned();
 
-    let said = claims.post("/v1/claims/resolve", r#"{"key":"doubt","as":"done","outcome":{"b":1, "a":[]}}"#);
-    assert_eq!((said.status, &said.json()["state"]), (200, &"done".into()), "{said:?}");
+    let resolved =
+        claims.post("/v1/claims/resolve", r#"{"key":"doubt","as":"done","outcome":{"b":1, "a":[]}}"#);
+    assert_eq!((resolved.status, &resolved.json()["state"]), (200, &"done".into()), "{resolved:?}");
     let shown = claims.get("/v1/claims/one?key=doubt&tenant=alice").json();
     assert_eq!(shown["outcome"], serde_json::json!({ "a": [], "b": 1 }), "{shown}");
     assert!(!shown.to_string().contains("token"), "{shown}");
@@ -187,10 +189,10 @@ async fn operators_find_and_resolve_claims_over_http() {
     claims.signal();
     assert_eq!(claims.exit_code(), 0, "{}", claims.stderr());
     claims.says("resolve as done");
-    let said = claims.stderr();
-    let audit: Vec<_> = said.lines().filter(|line| line.contains("operator action")).collect();
-    assert_eq!(audit.len(), 6, "{said}");
-    for (line, words) in audit.iter().zip([
+    let log = claims.stderr();
+    let audit: Vec<_> = log.lines().filter(|line| line.contains("operator action")).collect();
+    assert_eq!(audit.len(), 6, "{log}");
+    for (line, texts) in audit.iter().zip([
         ["\"release\"", "claim-running"],
         ["resolve as absent", "left-as-it-is"],
         ["release by force", "left-as-it-is"],
@@ -199,42 +201,46 @@ async fn operators_find_and_resolve_claims_over_http() {
         ["resolve as absent", "left-as-it-is"],
     ]) {
         assert!(
-            words.iter().all(|word| line.contains(word)) && line.contains(r#""who":"127.0.0.1:"#),
+            texts.iter().all(|text| line.contains(text)) && line.contains(r#""who":"127.0.0.1:"#),
             "{line}"
         );
-        assert!(!line.contains("doubt") && !line.contains("alice"), "a key is named by its index: {line}");
+        assert!(
+            !line.contains("doubt") && !line.contains("alice"),
+            "the audit log must name a claim by its index only: {line}"
+        );
     }
     for line in &audit[4..] {
-        assert!(line.contains(&index), "refused or not, it is the index that people are shown: {line}");
+        assert!(line.contains(&index), "the audit log must name the index that the API shows: {line}");
     }
 }
 
-/// Bytes between us and a server, until it is gone.
-struct Between {
+/// Forwards connections to a server until it is cut.
+struct Forwarder {
     address: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
-impl Between {
+impl Forwarder {
     fn start(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let open = Arc::new(Mutex::new(Some(Vec::new())));
         let streams = open.clone();
         std::thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let far = TcpStream::connect(&server).unwrap();
+            for client in listener.incoming().map_while(Result::ok) {
+                let upstream = TcpStream::connect(&server).unwrap();
                 match &mut *streams.lock().unwrap() {
-                    Some(open) => open.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]),
+                    Some(open) => open.extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]),
                     None => continue,
                 }
-                pipe(near.try_clone().unwrap(), far.try_clone().unwrap());
-                pipe(far, near);
+                pipe(client.try_clone().unwrap(), upstream.try_clone().unwrap());
+                pipe(upstream, client);
             }
         });
         Self { address, open }
     }
 
+    /// Closes all connections, and every later one at once.
     fn cut(&self) {
         for stream in self.open.lock().unwrap().take().unwrap() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -258,15 +264,16 @@ fn process_is_not_ready_while_its_ledger_is_unreachable() {
     let url = std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
     let server = url.strip_prefix("redis://").unwrap().split('/').next().unwrap();
     let (user, server) = server.rsplit_once('@').unwrap_or(("", server));
-    let between = Between::start(server.to_owned());
+    let forwarder = Forwarder::start(server.to_owned());
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };
     let dir = tempfile::tempdir().unwrap();
-    let claims = Serving::claims(dir.path(), &format!("redis://{user}{}", between.address), None);
+    let claims = Serving::claims(dir.path(), &format!("redis://{user}{}", forwarder.address), None);
     assert_eq!(claims.get("/readyz").status, 200);
-    between.cut();
-    // The last answer is good for half a second.
-    let ready =
-        eventually("the outage is seen", || Some(claims.get("/readyz")).filter(|ready| ready.status == 503));
+    forwarder.cut();
+    // The result of a check is cached for half a second.
+    let ready = eventually("the process is not ready", || {
+        Some(claims.get("/readyz")).filter(|ready| ready.status == 503)
+    });
     assert_eq!(ready.json()["status"], "not-ready", "{ready:?}");
     let check = &ready.json()["checks"][0];
     assert_eq!((&check["name"], &check["ok"]), (&"ledger".into(), &false.into()));
@@ -277,13 +284,13 @@ fn process_is_not_ready_while_its_ledger_is_unreachable() {
 }
 
 #[test]
-fn first_signal_drains_and_second_ends() {
+fn first_signal_drains_and_second_exits_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     assert_eq!(claims.get("/healthz").status, 200);
     claims.signal();
     assert_eq!(claims.exit_code(), 0, "{}", claims.stderr());
-    assert!(!dir.path().join("ledger/holder").exists(), "it signed off");
+    assert!(!dir.path().join("ledger/holder").exists(), "a clean exit must remove the holder file");
 
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     let mut caller = TcpStream::connect(&claims.address).unwrap();
@@ -299,7 +306,7 @@ fn first_signal_drains_and_second_ends() {
     assert_eq!(claims.exit_code(), 1, "{}", claims.stderr());
 }
 
-/// Requests whose bodies never come hold every connection; whether the process is alive can be asked all the same.
+/// Requests whose bodies never arrive occupy every connection.
 #[test]
 fn health_checks_work_while_all_connections_are_in_use() {
     let dir = tempfile::tempdir().unwrap();
@@ -314,14 +321,14 @@ fn health_checks_work_while_all_connections_are_in_use() {
         })
         .collect();
     let last = read_response(&mut BufReader::new(held.pop().unwrap())).unwrap();
-    assert_eq!(last.status, 503, "those beyond the bound are told so");
+    assert_eq!(last.status, 503, "a connection beyond the limit is refused");
     for path in ["/healthz", "/readyz"].iter().cycle().take(100) {
         assert_eq!(claims.get(path).status, 200, "{path}");
     }
     assert_eq!(claims.get("/metrics").status, 503);
     held[0].set_nonblocking(true).unwrap();
-    let waits = held[0].read(&mut [0]).unwrap_err();
-    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock, "nobody was cut for that");
+    let pending = held[0].read(&mut [0]).unwrap_err();
+    assert_eq!(pending.kind(), std::io::ErrorKind::WouldBlock, "a health check must not close a connection");
     drop(held);
-    eventually("room again", || (claims.get("/metrics").status == 200).then_some(()));
+    eventually("a free connection", || (claims.get("/metrics").status == 200).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! `ichido ledger …` on the embedded ledger, and on a server.
+//! `ichido ledger …` on the embedded ledger and on servers, and the sweeps of the daemons.
 
 use ichido_core::{Holder, Key, MarkKey, Outcome, Scope, mark};
 use ichido_ledger::{Ledger, Settings, open};
@@ -8,15 +8,15 @@ use crate::serving::Serving;
 use crate::support::{Process, eventually, gateway_command};
 use crate::{json, ok, refused};
 
-/// A store with a claim in each state.
-pub(crate) async fn store(url: &str, prefix: &str) {
+/// Fills a ledger with a claim in each state.
+pub(crate) async fn fill(url: &str, prefix: &str) {
     let ledger = open(url, Settings::default()).await.unwrap();
     claim(&ledger, Key::unscoped(format!("{prefix}running")).unwrap(), 600_000).await;
     let key = Key::new(Scope::new("alice", "POST /orders"), format!("{prefix}doubt")).unwrap();
     let token = claim(&ledger, key.clone(), 1).await;
-    // A lapsed lease is doubt on a server. The embedded store gives it a fresh one whenever it is opened.
+    // On a server, the lapsed lease puts the claim in doubt. The embedded store renews leases when it is opened.
     if url.starts_with("file:") {
-        let settled = ledger.declare_in_doubt(&key, token, "the wire broke").await.unwrap();
+        let settled = ledger.declare_in_doubt(&key, token, "the connection was lost").await.unwrap();
         assert_eq!(settled, ichido_core::Settled::Applied);
     }
     let key = Key::unscoped(format!("{prefix}done")).unwrap();
@@ -27,7 +27,7 @@ pub(crate) async fn store(url: &str, prefix: &str) {
     ledger.close().await.unwrap();
 }
 
-/// Held by a remote caller: it outlives the process that granted it.
+/// Claims for a remote holder, so that the claim outlives the process that granted it.
 pub(crate) async fn claim(ledger: &Ledger, key: Key, lease_ms: u64) -> ichido_core::Token {
     let request = ichido_core::ClaimRequest { lease_ms, holder: Holder::Remote, ..ledger.request(key) };
     match ledger.claim(&request).await.unwrap().claim {
@@ -36,6 +36,7 @@ pub(crate) async fn claim(ledger: &Ledger, key: Key, lease_ms: u64) -> ichido_co
     }
 }
 
+/// Runs the operator's commands on a ledger that was [filled](fill).
 pub(crate) async fn operate(url: &str, prefix: &str) {
     let dir = tempfile::tempdir().unwrap();
     let key = |name: &str| format!("{prefix}{name}");
@@ -50,7 +51,7 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
 
     let listed = json(&["ledger", "list", "--json", "--prefix", prefix]);
     assert_eq!(listed["claims"].as_array().unwrap().len(), 3, "{listed}");
-    assert!(!listed.to_string().contains("token"), "a list shows no tokens: {listed}");
+    assert!(!listed.to_string().contains("token"), "a list must not show tokens: {listed}");
     let doubts = ok(&["ledger", "list", "--state", "in-doubt", "--prefix", prefix]);
     assert!(doubts.contains(&key("doubt")) && !doubts.contains(&key("done")), "{doubts}");
 
@@ -65,8 +66,8 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
     assert!(ok(&["ledger", "release", &key("running"), "--force"]).contains("released"));
     assert!(refused(&["ledger", "show", &key("running")], 1).contains("no claim has the key"));
 
-    for word in [&["resolve", &key("done"), "--as", "absent"][..], &["release", &key("done"), "--force"]] {
-        let done = refused(&[&["ledger"], word].concat(), 1);
+    for command in [&["resolve", &key("done"), "--as", "absent"][..], &["release", &key("done"), "--force"]] {
+        let done = refused(&[&["ledger"], command].concat(), 1);
         assert!(done.contains("it is done, and a stored outcome cannot be changed"), "{done}");
     }
     assert!(
@@ -84,11 +85,11 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
 async fn operators_work_on_the_embedded_ledger() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
-    store(&url, "").await;
+    fill(&url, "").await;
     operate(&url, "").await;
 }
 
-/// The ledger sweeps by itself once it is open, and a short command closes it under the sweep.
+/// An open ledger sweeps in the background, and a short command closes it during the sweep.
 #[test]
 fn sweep_interrupted_by_close_is_not_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,13 +104,13 @@ async fn operators_work_on_servers() {
     for name in ["ICHIDO_TEST_POSTGRES_URL", "ICHIDO_TEST_REDIS_URL"] {
         let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
         let prefix = format!("cli-{}-", std::process::id());
-        store(&url, &prefix).await;
+        fill(&url, &prefix).await;
         operate(&url, &prefix).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_created_by_init_on_dynamodb() {
+async fn init_creates_the_table_on_dynamodb() {
     let dir = tempfile::tempdir().unwrap();
     let server =
         std::env::var("ICHIDO_TEST_DYNAMODB_URL").expect("ICHIDO_TEST_DYNAMODB_URL: run `cargo xtask test`");
@@ -117,7 +118,7 @@ async fn a_table_is_created_by_init_on_dynamodb() {
     assert!(refused(dir.path(), &["ledger", "list", "--ledger", &url], 2).contains("ichido ledger init"));
     ok(dir.path(), &["ledger", "init", "--ledger", &url]);
     ok(dir.path(), &["ledger", "init", "--ledger", &url]);
-    store(&url, "k-").await;
+    fill(&url, "k-").await;
     operate(&url, "k-").await;
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use ichido_core::{Key, Scope, Settled};
 use ichido_ledger::{Settings, open};
 
-use crate::ledger::{claim, store};
+use crate::ledger::{self, claim};
 use crate::support::http::post;
 use crate::support::{Orders, address_after, eventually, gateway_command};
 use crate::{ok, stderr, without_settings};
@@ -30,7 +30,7 @@ fn run_without_reader(dir: &std::path::Path, args: &[&str]) -> Output {
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_pipe_ends_a_command_silently() {
     let dir = tempfile::tempdir().unwrap();
-    store(&format!("file:{}", dir.path().join("data/ledger").display()), "").await;
+    ledger::fill(&format!("file:{}", dir.path().join("data/ledger").display()), "").await;
     std::fs::write(dir.path().join("usage.jsonl"), "{\"a\":1}\n").unwrap();
     for args in [
         &["ledger", "list"][..],
