@@ -1,4 +1,5 @@
-//! What is installed beside the binary: manual pages, completions, a unit, rules and plots for its metrics.
+//! What is installed with the binary: manual pages, shell completions, a systemd unit, Prometheus rules and a Grafana
+//! dashboard.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,21 +10,21 @@ use serde_json::Value;
 
 use crate::{ok, refused};
 
-/// A directory or file of the repository.
-fn of_repository(path: &str) -> PathBuf {
+/// The path of a file or directory in the repository.
+fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// What a program says of its input, if it accepts it.
-fn accepted(command: &mut Command, input: &str) -> String {
+/// Runs a program with this input, asserts that it succeeds, and returns its output.
+fn run_ok(command: &mut Command, input: &str) -> String {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
-    said
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    assert!(output.status.success(), "{command:?}: {printed}");
+    printed
 }
 
 #[test]
@@ -38,26 +39,29 @@ fn every_command_has_a_manual_page() {
     let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
     for command in commands.filter(|command| *command != "help") {
-        assert!(names.contains(&format!("ichido-{command}.1")), "{command} is not among {names:?}");
+        assert!(names.contains(&format!("ichido-{command}.1")), "{command} has no manual page: {names:?}");
     }
-    assert!(!names.iter().any(|name| name.contains("demo-worker")), "hidden commands are nobody's business");
+    assert!(
+        !names.iter().any(|name| name.contains("demo-worker")),
+        "hidden commands must not have a manual page"
+    );
     let page = std::fs::read_to_string(dir.path().join("man1/ichido-ledger-resolve.1")).unwrap();
     assert!(page.contains(".SH NAME") && page.contains("Record what happened to a claim in doubt"), "{page}");
 }
 
 #[test]
-fn pages_that_cannot_be_written_are_named() {
+fn error_names_the_directory_that_cannot_be_written() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("man1"), "a file").unwrap();
     assert!(refused(dir.path(), &["man", "man1"], 2).starts_with("ichido: man1: "));
 }
 
 #[test]
-fn completions_are_understood_by_bash() {
+fn bash_completes_commands() {
     let dir = tempfile::tempdir().unwrap();
     let script = ok(dir.path(), &["completions", "bash"])
         + "COMP_WORDS=(ichido led); COMP_CWORD=1; _ichido ichido led ichido; echo \"${COMPREPLY[@]}\"";
-    assert_eq!(accepted(Command::new("bash").arg("-s"), &script).trim(), "ledger");
+    assert_eq!(run_ok(Command::new("bash").arg("-s"), &script).trim(), "ledger");
     for shell in ["zsh", "fish"] {
         assert!(ok(dir.path(), &["completions", shell]).contains("resolve"), "{shell}");
     }
@@ -66,8 +70,8 @@ fn completions_are_understood_by_bash() {
 #[test]
 fn systemd_accepts_the_unit() {
     let dir = tempfile::tempdir().unwrap();
-    let unit = std::fs::read_to_string(of_repository("deploy/systemd/ichido.service")).unwrap();
-    // Where the binary is not installed, the unit is asked about this one. The page it points to is not installed either.
+    let unit = std::fs::read_to_string(repository_path("deploy/systemd/ichido.service")).unwrap();
+    // systemd-analyze checks that the binary and the manual page exist. Neither is installed here.
     let unit = unit.replace("/usr/local/bin/ichido", env!("CARGO_BIN_EXE_ichido"));
     let unit: String = unit
         .lines()
@@ -76,32 +80,33 @@ fn systemd_accepts_the_unit() {
         .collect();
     let path = dir.path().join("ichido.service");
     std::fs::write(&path, unit).unwrap();
-    let said = accepted(Command::new("systemd-analyze").arg("verify").arg(&path), "");
-    assert!(!said.contains("ichido.service"), "{said}");
+    let printed = run_ok(Command::new("systemd-analyze").arg("verify").arg(&path), "");
+    assert!(!printed.contains("ichido.service"), "{printed}");
 }
 
-/// A store that is out of reach and a wrong setting share an exit code, and only one of them needs a person.
+/// An unreachable store and an invalid setting have the same exit code, and only the setting needs an operator. So
+/// systemd must restart the unit after either.
 #[test]
-fn the_unit_is_started_again_until_its_store_is_there() {
-    let unit = std::fs::read_to_string(of_repository("deploy/systemd/ichido.service")).unwrap();
+fn systemd_restarts_the_unit_until_its_store_is_reachable() {
+    let unit = std::fs::read_to_string(repository_path("deploy/systemd/ichido.service")).unwrap();
     let (head, service) = unit.split_once("[Service]").unwrap();
     assert!(head.contains("\nStartLimitIntervalSec=0\n"), "{head}");
     assert!(service.contains("\nRestart=on-failure\n"), "{service}");
-    for never in ["RestartPreventExitStatus", "SuccessExitStatus"] {
-        assert!(!service.contains(never), "{never}");
+    for setting in ["RestartPreventExitStatus", "SuccessExitStatus"] {
+        assert!(!service.contains(setting), "{setting}");
     }
 }
 
 #[test]
-fn the_rules_are_right_and_their_tests_pass() {
-    let dir = of_repository("deploy/prometheus");
-    accepted(Command::new("promtool").args(["check", "rules", "ichido.rules.yml"]).current_dir(&dir), "");
-    accepted(Command::new("promtool").args(["test", "rules", "ichido.rules.test.yml"]).current_dir(&dir), "");
+fn prometheus_rules_are_valid_and_pass_their_tests() {
+    let dir = repository_path("deploy/prometheus");
+    run_ok(Command::new("promtool").args(["check", "rules", "ichido.rules.yml"]).current_dir(&dir), "");
+    run_ok(Command::new("promtool").args(["test", "rules", "ichido.rules.test.yml"]).current_dir(&dir), "");
 }
 
 /// The queries of the dashboard.
 fn queries() -> Vec<String> {
-    let text = std::fs::read_to_string(of_repository("deploy/grafana/ichido.json")).unwrap();
+    let text = std::fs::read_to_string(repository_path("deploy/grafana/ichido.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
@@ -109,7 +114,7 @@ fn queries() -> Vec<String> {
 }
 
 #[test]
-fn the_dashboard_asks_what_prometheus_understands() {
+fn dashboard_queries_are_valid() {
     let queries = queries();
     assert!(queries.len() > 20, "{queries:?}");
     let dir = tempfile::tempdir().unwrap();
@@ -117,33 +122,34 @@ fn the_dashboard_asks_what_prometheus_understands() {
         .iter()
         .enumerate()
         .map(|(number, query)| {
-            // Grafana fills these in.
+            // Grafana replaces these variables.
             let query =
                 query.replace("$__rate_interval", "5m").replace("$__range", "1h").replace("$instance", ".*");
             serde_json::json!({ "record": format!("query:{number}"), "expr": query })
         })
         .collect();
-    // JSON is YAML.
+    // Every JSON document is also YAML.
     let file = serde_json::json!({ "groups": [{ "name": "dashboard", "rules": rules }] });
     std::fs::write(dir.path().join("rules.yml"), file.to_string()).unwrap();
-    accepted(Command::new("promtool").args(["check", "rules", "rules.yml"]).current_dir(dir.path()), "");
+    run_ok(Command::new("promtool").args(["check", "rules", "rules.yml"]).current_dir(dir.path()), "");
 }
 
-/// The metrics that a text names, without what Prometheus appends to a histogram.
+/// The metrics that a text names, without the `_bucket` suffix of histograms.
 fn metrics(text: &str) -> BTreeSet<String> {
-    let words =
+    let names =
         text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_' || letter == ':'));
-    words
-        .filter(|word| word.starts_with("ichido_"))
-        .map(|word| word.trim_end_matches("_bucket").to_owned())
+    names
+        .filter(|name| name.starts_with("ichido_"))
+        .map(|name| name.trim_end_matches("_bucket").to_owned())
         .collect()
 }
 
-fn sources(dir: &Path, text: &mut String) {
+/// Appends all Rust source files below a directory to `text`.
+fn append_sources(dir: &Path, text: &mut String) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, text);
+            append_sources(&path, text);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             text.push_str(&std::fs::read_to_string(&path).unwrap());
         }
@@ -151,15 +157,15 @@ fn sources(dir: &Path, text: &mut String) {
 }
 
 #[test]
-fn rules_and_plots_name_only_what_is_counted() {
-    let mut counted = String::new();
-    for entry in std::fs::read_dir(of_repository("crates")).unwrap() {
-        sources(&entry.unwrap().path().join("src"), &mut counted);
+fn rules_and_dashboard_use_only_existing_metrics() {
+    let mut sources = String::new();
+    for entry in std::fs::read_dir(repository_path("crates")).unwrap() {
+        append_sources(&entry.unwrap().path().join("src"), &mut sources);
     }
-    let rules = std::fs::read_to_string(of_repository("deploy/prometheus/ichido.rules.yml")).unwrap();
+    let rules = std::fs::read_to_string(repository_path("deploy/prometheus/ichido.rules.yml")).unwrap();
     let named = metrics(&(rules + &queries().join("\n")));
     assert!(named.len() > 15, "{named:?}");
     for name in named {
-        assert!(counted.contains(&format!("\"{name}\"")), "nothing counts {name}");
+        assert!(sources.contains(&format!("\"{name}\"")), "no source file defines the metric {name}");
     }
 }
