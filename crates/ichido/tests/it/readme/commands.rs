@@ -132,7 +132,7 @@ fn demo(_: &Shell, finished: &Finished) {
     assert!(finished.stdout.contains("no effect ran twice"), "{}", finished.stdout);
     let cargo = page("Cargo.toml");
     let default = "default-members = [\"crates/ichido\"]";
-    assert!(cargo.contains(default), "`cargo run` would not know what to run");
+    assert!(cargo.contains(default), "`cargo run` needs a default member");
 }
 
 /// `cargo xtask test` runs this test: nothing else starts the servers.

@@ -65,14 +65,14 @@ impl Block {
     pub(super) fn is_shell(&self) -> bool {
         let may_be = matches!(self.language.as_str(), "" | "sh" | "console");
         may_be
-            && !(self.is_picture()
+            && !(self.is_diagram()
                 || self.is_promql()
                 || self.is_synopsis()
                 || self.is_listing()
                 || self.is_request())
     }
 
-    fn is_picture(&self) -> bool {
+    fn is_diagram(&self) -> bool {
         self.lines.iter().any(|line| line.contains("──▶"))
     }
 

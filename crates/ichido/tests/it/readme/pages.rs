@@ -16,12 +16,12 @@ fn repository_path(path: &str) -> String {
 }
 
 #[test]
-fn the_demo_runs() {
+fn demo_runs() {
     run_block(README, "cargo run --release -- demo", Shell::new());
 }
 
 #[test]
-fn the_first_success_works_as_it_stands() {
+fn quick_start_works_as_written() {
     let mut shell = Shell::new();
     shell.replace("examples/orders.py", repository_path("examples/orders.py"));
     shell.variable("PORT", "0");
@@ -52,7 +52,7 @@ fn shell_with_table() -> Shell {
 }
 
 #[test]
-fn an_event_is_checked() {
+fn event_is_checked() {
     run_block("docs/events.md", "ichido claims", shell_with_table());
 }
 
@@ -73,7 +73,7 @@ fn events_in_doubt_are_resolved() {
 }
 
 #[test]
-fn a_table_is_checked() {
+fn dynamodb_table_is_checked() {
     run_block("docs/dynamodb.md", "aws ", shell_with_table());
 }
 
@@ -85,7 +85,7 @@ fn records_are_sent() {
     shell.replace("https://api.example.com", receiver);
     shell.replace("/run/secrets/token", shell.dir.path().join("token").display().to_string());
     shell.variable("EXTERNAL_API_CA_FILE", authority.display().to_string());
-    shell.file("token", "of-the-docs\n");
+    shell.file("token", "docs-token\n");
     let record = |number: u32| format!("{{\"source_event_id\":\"e{number}\",\"total_tokens\":{number}}}\n");
     shell.file("usage.jsonl", &(0..3).map(record).collect::<String>());
     run_block("docs/delivery.md", "export EXTERNAL_API_ENDPOINT=https://api.example.com", shell);
@@ -106,7 +106,7 @@ fn spooled_and_failed_batches_are_resent() {
     shell.replace("a3f2e1b9c4d5", name.rsplit('_').next().unwrap());
     let (receiver, authority) = stage.receiver_url_and_ca();
     shell.variable("EXTERNAL_API_ENDPOINT", format!("{receiver}/v1/usage"));
-    shell.variable("EXTERNAL_API_TOKEN", "of-the-docs");
+    shell.variable("EXTERNAL_API_TOKEN", "docs-token");
     shell.variable("EXTERNAL_API_CA_FILE", authority.display().to_string());
     shell.variable("DATA_DIR", stage.path().join("data").display().to_string());
     run_block("docs/delivery.md", "ichido spool list", shell);
@@ -121,7 +121,7 @@ fn usage_is_exported_to_a_local_meter() {
     shell.replace("postgres://readonly@dify-db/dify", crate::export::dify_with_one_call_on(&yesterday));
     shell.replace("2026-11-01", yesterday.clone());
     shell.replace("2026-11-15", yesterday);
-    // By default a day counts as over an hour after its end, and in that hour there is no yesterday to export.
+    // By default, a day can be exported only an hour after its end. Without this, the test would fail in that hour.
     shell.file("ichido.toml", "[export.dify]\nsettle_minutes = 0\n");
     run_block("docs/usage.md", "export DIFY_DATABASE_URL=postgres://readonly", shell);
 }
@@ -129,9 +129,9 @@ fn usage_is_exported_to_a_local_meter() {
 #[test]
 fn usage_is_exported_to_a_remote_meter() {
     let mut shell = Shell::new();
-    shell.variable("METER_TOKENS", "acme=of-the-docs");
+    shell.variable("METER_TOKENS", "acme=docs-token");
     let meter = shell.serve(&format!("ichido meter {ANY_PORT}"));
-    shell.file("token", "of-the-docs\n");
+    shell.file("token", "docs-token\n");
     shell.variable("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on");
     shell.replace("https://meter.example.com", format!("http://{meter}"));
     shell.replace("/run/secrets/token", shell.dir.path().join("token").display().to_string());
@@ -140,7 +140,7 @@ fn usage_is_exported_to_a_remote_meter() {
 }
 
 #[test]
-fn a_meter_is_started() {
+fn meter_starts() {
     let mut shell = Shell::new();
     shell.replace("postgres://meter@db/usage", format!("'{}'", crate::meter::postgres()));
     shell.replace("0.0.0.0:8090", "127.0.0.1:0");

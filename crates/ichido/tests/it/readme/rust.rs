@@ -50,7 +50,7 @@ async fn in_a_transaction(client: &mut tokio_postgres::Client, key: Key, outcome
 }
 
 #[test]
-fn the_rust_of_every_page_is_compiled_here() {
+fn rust_of_every_page_is_compiled_here() {
     let here: Vec<&str> = include_str!("rust.rs").lines().map(str::trim).collect();
     let mut found = 0;
     for name in pages() {

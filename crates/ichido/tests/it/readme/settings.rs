@@ -8,7 +8,7 @@ fn every_settings_file_is_accepted() {
     let mut checked = 0;
     for name in pages() {
         for block in blocks(&page(&name)).into_iter().filter(|block| block.language == "toml") {
-            // Of two settings that exclude each other, one.
+            // Keep only one of two settings that exclude each other.
             let lines = block.lines.into_iter().filter(|line| !line.starts_with("console = "));
             let settings = lines.collect::<Vec<_>>().join("\n");
             accept(&name, &settings);

@@ -1,4 +1,4 @@
-//! A shell in an empty directory, with `ichido` on its path, that runs the commands of a block one after another.
+//! A shell in an empty directory, with `ichido` on its `PATH`, that runs the commands of a block one after another.
 //! Hosts, ports and paths in the text are replaced with real ones.
 
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ impl Shell {
         shell
     }
 
-    /// Puts a program on the path.
+    /// Puts a program on the `PATH`.
     pub(super) fn program(&self, name: &str, target: &str) {
         std::os::unix::fs::symlink(target, self.dir.path().join("bin").join(name)).unwrap();
     }
@@ -100,7 +100,7 @@ impl Shell {
     /// Runs a command and checks its result.
     pub(super) fn execute(&mut self, line: &CommandLine) {
         let CommandLine { command, comment, output } = line;
-        match action(command).unwrap_or_else(|| panic!("no test knows this command: {command}")) {
+        match action(command).unwrap_or_else(|| panic!("unknown command: {command}")) {
             Action::Export => {
                 for pair in command.strip_prefix("export ").unwrap().split_whitespace() {
                     let (name, value) = pair.split_once('=').unwrap();
@@ -160,8 +160,8 @@ impl Shell {
         let mut process = Process::start(&mut self.sh(&format!("exec env {command} 1>&2")));
         let address = eventually(command, || {
             assert!(process.child.try_wait().unwrap().is_none(), "{command} exited: {}", process.stderr());
-            let said = process.stderr();
-            let rest = said.split_once(" on http://")?.1;
+            let log = process.stderr();
+            let rest = log.split_once(" on http://")?.1;
             rest.split(|c: char| c.is_whitespace() || c == ',').next()?.parse().ok()
         });
         self.running.push((command.to_owned(), process));

@@ -12,14 +12,14 @@ fn usage(line: &str) -> &str {
 fn commands(line: &str) -> Vec<(Vec<String>, Vec<String>)> {
     let mut all: Vec<(Vec<String>, Vec<String>)> = Vec::new();
     for part in usage(line).strip_prefix("ichido ").unwrap().split(" | ") {
-        let is_name = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase());
+        let is_name = |argument: &&str| argument.bytes().all(|byte| byte.is_ascii_lowercase());
         let mut path: Vec<String> = part.split(' ').take_while(is_name).map(ToOwned::to_owned).collect();
-        // After a bar, the last word of the first command is replaced.
+        // What follows a bar replaces the last part of the first command's path.
         if let Some((before, _)) = all.first() {
             path = [&before[..before.len() - 1], &path[..]].concat();
         }
-        let words = part.split(|c: char| c.is_whitespace() || "[]".contains(c));
-        let flags = words.filter(|word| word.starts_with("--")).map(ToOwned::to_owned).collect();
+        let arguments = part.split(|c: char| c.is_whitespace() || "[]".contains(c));
+        let flags = arguments.filter(|argument| argument.starts_with("--")).map(ToOwned::to_owned).collect();
         all.push((path, flags));
     }
     all
@@ -51,13 +51,13 @@ fn every_command_and_flag_in_the_list_exists() {
 }
 
 #[test]
-fn a_line_is_parsed() {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+fn line_is_parsed() {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let line = "ichido spool list | resend [KEY…] [--force] | fsck     description";
     let expected = [
-        (words(&["spool", "list"]), vec![]),
-        (words(&["spool", "resend"]), words(&["--force"])),
-        (words(&["spool", "fsck"]), vec![]),
+        (owned(&["spool", "list"]), vec![]),
+        (owned(&["spool", "resend"]), owned(&["--force"])),
+        (owned(&["spool", "fsck"]), vec![]),
     ];
     assert_eq!(commands(line), expected);
     assert_eq!(commands("ichido completions SHELL | man DIR")[1].0, ["man"]);
