@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::process::quietly;
+use crate::process::run_quietly;
 
 /// Extensions for both, in a file of our own: the system's openssl.cnf may add others.
 const CONFIG: &str = "\
@@ -39,10 +39,10 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// Makes them in `directory`, valid for a week.
-    pub(crate) fn make(directory: &Path) -> Result<Self> {
+    pub(crate) fn create(directory: &Path) -> Result<Self> {
         fs::write(directory.join("openssl.cnf"), CONFIG).context("cannot write openssl.cnf")?;
         let openssl = |command: &[&str], args: &[&str]| {
-            quietly(Command::new("openssl").args(command).args(args).current_dir(directory))
+            run_quietly(Command::new("openssl").args(command).args(args).current_dir(directory))
         };
         let authority = ["-config", "openssl.cnf", "-extensions", "authority", "-days", "7"];
         openssl(

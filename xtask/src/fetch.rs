@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
@@ -43,17 +43,18 @@ impl Package {
     pub(crate) fn fetch(&self) -> Result<()> {
         let workplace = Temporary::directory(&workspace::cache())?;
         let here = workplace.path();
-        let packing = quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(here));
+        let packing =
+            run_quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(here));
         packing.with_context(|| format!("cannot download {}", self.spec))?;
         let archive = only_archive(here)?;
         expect_hash(&archive, self.archive_sha256, self.spec)?;
-        quietly(Command::new("tar").arg("-xzf").arg(&archive).arg("--no-same-owner").current_dir(here))?;
+        run_quietly(Command::new("tar").arg("-xzf").arg(&archive).arg("--no-same-owner").current_dir(here))?;
         expect_hash(&here.join(self.program), self.program_sha256, self.spec)?;
         fs::remove_file(&archive)?;
-        self.put_in_place(here)
+        self.move_to_cache(here)
     }
 
-    fn put_in_place(&self, fetched: &Path) -> Result<()> {
+    fn move_to_cache(&self, fetched: &Path) -> Result<()> {
         let home = workspace::cache().join(self.directory);
         if home.exists() {
             fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;

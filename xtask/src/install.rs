@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::Refusal;
 use crate::phase::Phase;
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::scratch::Temporary;
 
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -40,7 +40,7 @@ impl Missing {
     }
 
     /// Refuses, with the one line that helps, if something is missing and we may not install it.
-    pub(crate) fn must_be_installable(&self) -> Result<()> {
+    pub(crate) fn require_installable(&self) -> Result<()> {
         if self.0.is_empty() || is_root() {
             return Ok(());
         }
@@ -58,8 +58,8 @@ impl Missing {
             decline_cluster()?;
         }
         let _services_stay_down = keep_services_down()?;
-        quietly(apt_get().arg("update"))?;
-        quietly(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&self.0))?;
+        run_quietly(apt_get().arg("update"))?;
+        run_quietly(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&self.0))?;
         phase.end();
         Ok(())
     }

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::fetch::Package;
 use crate::install::{Missing, find_on_path};
 use crate::phase::Phase;
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
@@ -68,9 +68,9 @@ pub(crate) fn fetch() -> Result<()> {
     fs::write(here.join("package.json"), LIST)?;
     fs::write(here.join("package-lock.json"), LOCK)?;
     let quiet = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"];
-    quietly(Command::new("npm").args(quiet).current_dir(here))
+    run_quietly(Command::new("npm").args(quiet).current_dir(here))
         .context("cannot install the Node packages of the tests")?;
-    put_in_place(here)?;
+    move_to_cache(here)?;
     phase.end();
     Ok(())
 }
@@ -88,7 +88,7 @@ fn fetch_program() -> Result<()> {
     Ok(())
 }
 
-fn put_in_place(fetched: &Path) -> Result<()> {
+fn move_to_cache(fetched: &Path) -> Result<()> {
     match fs::rename(fetched, home()) {
         // Another run was quicker.
         Err(_) if modules().exists() => Ok(()),
@@ -99,7 +99,7 @@ fn put_in_place(fetched: &Path) -> Result<()> {
 /// The Node of the path, unless it is too old. Debian's may be.
 fn on_path() -> Option<PathBuf> {
     let node = find_on_path("node")?;
-    let said = quietly(Command::new(&node).arg("--version")).ok()?;
+    let said = run_quietly(Command::new(&node).arg("--version")).ok()?;
     (major(&said)? >= OLDEST_MAJOR).then(|| env::current_dir().unwrap_or_default().join(node))
 }
 

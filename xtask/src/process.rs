@@ -42,12 +42,12 @@ impl Signal {
 }
 
 /// A command whose process is signalled when we end.
-pub(crate) struct Tied {
+pub(crate) struct TiedCommand {
     pub(crate) command: Command,
     stop: Signal,
 }
 
-impl Tied {
+impl TiedCommand {
     pub(crate) fn new(program: impl AsRef<OsStr>, stop: Signal) -> Self {
         Self::as_user(None, program, stop)
     }
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// Why the child is not running any more; `None` while it is.
-    pub(crate) fn obituary(&mut self) -> Option<String> {
+    pub(crate) fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(format!("{} ended by itself: {status}\n{}", self.name, self.log_tail()))
     }
@@ -137,8 +137,8 @@ pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// Runs a short command quietly; its output is shown only if it fails.
-pub(crate) fn quietly(command: &mut Command) -> Result<String> {
+/// Runs a short command run_quietly; its output is shown only if it fails.
+pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::install::Missing;
 use crate::phase::Phase;
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
@@ -56,7 +56,7 @@ pub(crate) fn cfn_lint() -> PathBuf {
 /// Asks for what Debian must give.
 pub(crate) fn needs(missing: &mut Missing) {
     missing.program("python3", "python3");
-    if ALL.iter().any(|environment| !environment.is_made()) && !has_venv() {
+    if ALL.iter().any(|environment| !environment.exists()) && !has_venv() {
         missing.package("python3-venv");
     }
 }
@@ -82,12 +82,12 @@ impl Environment {
         self.home().join("bin").join(name)
     }
 
-    fn is_made(&self) -> bool {
+    fn exists(&self) -> bool {
         self.program("python").exists()
     }
 
     fn fetch(&self) -> Result<()> {
-        if self.is_made() {
+        if self.exists() {
             return Ok(());
         }
         let phase = Phase::begin(format!("fetched Python packages ({})", self.name));
@@ -99,7 +99,7 @@ impl Environment {
         if home.exists() {
             fs::remove_dir_all(&home)?;
         }
-        let made = quietly(Command::new("python3").args(["-m", "venv"]).arg(&home)).and_then(|_| {
+        let made = run_quietly(Command::new("python3").args(["-m", "venv"]).arg(&home)).and_then(|_| {
             let pip = [
                 "-m",
                 "pip",
@@ -110,7 +110,7 @@ impl Environment {
                 "--only-binary=:all:",
                 "-r",
             ];
-            quietly(Command::new(self.program("python")).args(pip).arg(&file))
+            run_quietly(Command::new(self.program("python")).args(pip).arg(&file))
         });
         if made.is_err() {
             let _ = fs::remove_dir_all(&home);

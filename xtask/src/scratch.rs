@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::process::quietly;
+use crate::process::run_quietly;
 
 /// Waits for the end of its input. Servers need a moment to die, and may write until they do: hence the loop.
 const JANITOR: &str = r#"
@@ -52,7 +52,7 @@ impl Temporary {
     /// another user has its directory inside.
     pub(crate) fn directory(parent: &Path) -> Result<Self> {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-        let made = quietly(Command::new("mktemp").args(["-d", "-p"]).arg(parent).arg("ichido-XXXXXXXX"))?;
+        let made = run_quietly(Command::new("mktemp").args(["-d", "-p"]).arg(parent).arg("ichido-XXXXXXXX"))?;
         let directory = Self::guard(PathBuf::from(made.trim_end_matches('\n')))?;
         fs::set_permissions(&directory.path, fs::Permissions::from_mode(0o711))?;
         Ok(directory)

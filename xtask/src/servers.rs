@@ -35,41 +35,41 @@ struct Starting {
 }
 
 /// Servers that run. Dropping it stops them and removes their files.
-pub(crate) struct Fleet {
+pub(crate) struct Servers {
     servers: Vec<Server>,
     environment: Environment,
     // Below the servers, because fields are dropped in this order.
     scratch: Temporary,
 }
 
-impl Fleet {
+impl Servers {
     /// Starts every server of the plan and waits until all of them answer.
     pub(crate) fn start(plan: &Plan) -> Result<Self> {
         let phase = Phase::begin("servers are ready");
-        let mut fleet = Self::empty(Temporary::directory(&env::temp_dir())?);
-        let certificates = match plan.speaks_tls() {
-            true => Some(Certificates::make(fleet.scratch.path())?),
+        let mut servers = Self::empty(Temporary::directory(&env::temp_dir())?);
+        let certificates = match plan.needs_tls() {
+            true => Some(Certificates::create(servers.scratch.path())?),
             false => None,
         };
         let mut starting = Vec::new();
         for role in plan.roles() {
-            starting.push((role, fleet.launch(role, certificates.as_ref())?));
+            starting.push((role, servers.launch(role, certificates.as_ref())?));
         }
         for (role, server) in starting {
-            fleet.join(role.variable(), server)?;
+            servers.join(role.variable(), server)?;
         }
-        fleet.environment.extend(plan.surroundings(certificates.as_ref()));
+        servers.environment.extend(plan.other_variables(certificates.as_ref()));
         phase.end();
-        Ok(fleet)
+        Ok(servers)
     }
 
     /// Starts one Redis that syncs every write to a real disk, for benchmarks.
     pub(crate) fn start_durable_redis(variable: &'static str) -> Result<Self> {
-        let mut fleet = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
+        let mut servers = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
         let [port] = free_ports()?;
-        let redis = redis::start_durable(port, fleet.scratch.path())?;
-        fleet.join(variable, redis)?;
-        Ok(fleet)
+        let redis = redis::start_durable(port, servers.scratch.path())?;
+        servers.join(variable, redis)?;
+        Ok(servers)
     }
 
     /// What PostgreSQL needs.
@@ -79,20 +79,20 @@ impl Fleet {
 
     /// Starts one PostgreSQL on a real disk, for benchmarks.
     pub(crate) fn start_durable_postgres(variable: &'static str) -> Result<Self> {
-        let mut fleet = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
-        let certificates = Certificates::make(fleet.scratch.path())?;
-        let postgres = fleet.launch(Role::Postgres, Some(&certificates))?;
-        fleet.join(variable, postgres)?;
-        Ok(fleet)
+        let mut servers = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
+        let certificates = Certificates::create(servers.scratch.path())?;
+        let postgres = servers.launch(Role::Postgres, Some(&certificates))?;
+        servers.join(variable, postgres)?;
+        Ok(servers)
     }
 
     /// Starts one Redis in memory, for benchmarks.
     pub(crate) fn start_plain_redis(variable: &'static str) -> Result<Self> {
-        let mut fleet = Self::empty(Temporary::directory(&env::temp_dir())?);
+        let mut servers = Self::empty(Temporary::directory(&env::temp_dir())?);
         let [port] = free_ports()?;
-        let redis = redis::start_plain(port, fleet.scratch.path())?;
-        fleet.join(variable, redis)?;
-        Ok(fleet)
+        let redis = redis::start_plain(port, servers.scratch.path())?;
+        servers.join(variable, redis)?;
+        Ok(servers)
     }
 
     pub(crate) fn environment(&self) -> &Environment {
@@ -102,8 +102,8 @@ impl Fleet {
     /// Stops the servers and removes their files. One that had ended by itself is reported first, with its log: a
     /// test that failed may have failed for that.
     pub(crate) fn stop(mut self) {
-        for obituary in self.servers.iter_mut().filter_map(Server::obituary) {
-            eprintln!("xtask: {obituary}");
+        for exit_report in self.servers.iter_mut().filter_map(Server::exit_report) {
+            eprintln!("xtask: {exit_report}");
         }
         let phase = Phase::begin("servers are stopped");
         drop(self);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::process::{Signal, Tied, exit_code};
+use crate::process::{Signal, TiedCommand, exit_code};
 
 /// The directory of the workspace's Cargo.toml.
 pub(crate) fn root() -> PathBuf {
@@ -33,7 +33,8 @@ pub(crate) fn cache() -> PathBuf {
 /// `cargo run` has told us about the package xtask in `CARGO_*` variables. Build scripts watch some of them, so that
 /// passing them on would compile their crates again each time a developer goes from this tool to cargo and back.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    let mut command = Tied::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), Signal::Term).command;
+    let mut command =
+        TiedCommand::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), Signal::Term).command;
     command.args(args).current_dir(root());
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(is_about_one_package) {

@@ -12,8 +12,8 @@ use crate::args::Bench;
 use crate::install::Missing;
 use crate::node;
 use crate::phase::Phase;
-use crate::process::{Signal, Tied};
-use crate::servers::Fleet;
+use crate::process::{Signal, TiedCommand};
+use crate::servers::Servers;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
@@ -41,9 +41,9 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         node::needs(&mut missing);
     }
     if wants_postgres {
-        Fleet::needs_postgres(&mut missing);
+        Servers::needs_postgres(&mut missing);
     }
-    missing.must_be_installable()?;
+    missing.require_installable()?;
     missing.install()?;
     if bench == Bench::Usage {
         node::fetch()?;
@@ -66,7 +66,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
                 return Ok(code);
             }
             let target = workspace::target();
-            let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
+            let mut program = TiedCommand::new(target.join("release").join(name), Signal::Term).command;
             program.current_dir(target);
             program
         }
@@ -75,17 +75,17 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if bench == Bench::Usage {
         command.env(NODE, node::program());
     }
-    let fleet = match bench {
-        Bench::Usage if wants_postgres => Fleet::start_durable_postgres(POSTGRES_URL)?,
-        Bench::Ledger if wants_redis => Fleet::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway if wants_redis => Fleet::start_plain_redis(REDIS_URL)?,
+    let servers = match bench {
+        Bench::Usage if wants_postgres => Servers::start_durable_postgres(POSTGRES_URL)?,
+        Bench::Ledger if wants_redis => Servers::start_durable_redis(REDIS_URL)?,
+        Bench::Gateway if wants_redis => Servers::start_plain_redis(REDIS_URL)?,
         Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
             return workspace::run(&mut command);
         }
     };
     let phase = Phase::begin("benchmark has run");
-    let code = workspace::run(command.envs(fleet.environment().iter().map(|(name, value)| (name, value))))?;
+    let code = workspace::run(command.envs(servers.environment().iter().map(|(name, value)| (name, value))))?;
     phase.end();
-    fleet.stop();
+    servers.stop();
     Ok(code)
 }

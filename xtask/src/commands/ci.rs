@@ -5,14 +5,14 @@ use anyhow::{Result, bail};
 use crate::args::Refusal;
 use crate::commands::test;
 use crate::phase::Phase;
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::workspace::{self, cargo};
 
 /// Formatting, lints, tests.
 pub(crate) fn run() -> Result<u8> {
     let whole = Phase::begin("all checks have passed");
-    must_have("fmt", "rustfmt")?;
-    must_have("clippy", "clippy")?;
+    require_component("fmt", "rustfmt")?;
+    require_component("clippy", "clippy")?;
     for (name, args) in [
         ("formatting is checked", &["fmt", "--all", "--check"][..]),
         ("crates and modules are checked", &["xtask", "lint"]),
@@ -45,8 +45,8 @@ pub(crate) fn run() -> Result<u8> {
     Ok(code)
 }
 
-fn must_have(subcommand: &str, component: &str) -> Result<()> {
-    if quietly(cargo(&[subcommand]).arg("--version")).is_err() {
+fn require_component(subcommand: &str, component: &str) -> Result<()> {
+    if run_quietly(cargo(&[subcommand]).arg("--version")).is_err() {
         bail!(Refusal(format!(
             "`cargo {subcommand}` is missing; add it with: rustup component add {component}"
         )));

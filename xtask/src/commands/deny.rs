@@ -3,12 +3,12 @@
 use anyhow::{Result, bail};
 
 use crate::args::Refusal;
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::workspace::{self, cargo};
 
 /// Checks licences, bans, sources and advisories.
 pub(crate) fn run() -> Result<u8> {
-    if quietly(&mut cargo(&["deny", "--version"])).is_err() {
+    if run_quietly(&mut cargo(&["deny", "--version"])).is_err() {
         bail!(Refusal("`cargo deny` is missing; add it with: cargo install --locked cargo-deny".into()));
     }
     workspace::run(&mut cargo(&["deny", "--workspace", "check"]))

@@ -5,20 +5,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::process::{Signal, Tied};
-use crate::servers::{Environment, Fleet, Plan};
+use crate::process::{Signal, TiedCommand};
+use crate::servers::{Environment, Plan, Servers};
 use crate::workspace;
 
 /// Starts them and runs `command` with their addresses; without one, prints the addresses and waits.
 pub(crate) fn run(command: &[String]) -> Result<u8> {
     let plan = Plan::from_environment();
     let missing = plan.missing();
-    missing.must_be_installable()?;
+    missing.require_installable()?;
     missing.install()?;
     plan.fetch()?;
-    let fleet = Fleet::start(&plan)?;
+    let servers = Servers::start(&plan)?;
 
-    let exports = exports(fleet.environment());
+    let exports = exports(servers.environment());
     let code = match command {
         [] => {
             print!("{exports}");
@@ -29,12 +29,12 @@ pub(crate) fn run(command: &[String]) -> Result<u8> {
         [program, arguments @ ..] => {
             // Not on standard output, which belongs to the command.
             eprint!("{exports}");
-            let mut command = Tied::new(Path::new(program), Signal::Term).command;
-            let environment = fleet.environment().iter().map(|(name, value)| (name, value));
+            let mut command = TiedCommand::new(Path::new(program), Signal::Term).command;
+            let environment = servers.environment().iter().map(|(name, value)| (name, value));
             workspace::run(command.args(arguments).envs(environment))?
         }
     };
-    fleet.stop();
+    servers.stop();
     Ok(code)
 }
 

@@ -9,30 +9,30 @@ use anyhow::{Context, Result};
 
 use crate::phase::Phase;
 use crate::process::exit_code;
-use crate::servers::{Fleet, Plan};
+use crate::servers::{Plan, Servers};
 use crate::workspace::{self, cargo};
 
 /// Runs the tests with `extra` arguments for cargo; its exit code is ours.
 pub(crate) fn run(extra: &[String]) -> Result<u8> {
     let plan = Plan::from_environment();
     let missing = plan.missing();
-    missing.must_be_installable()?;
+    missing.require_installable()?;
 
     let building = Phase::begin("tests are built, servers are ready");
     let build = start_build(extra)?;
     missing.install()?;
     plan.fetch()?;
-    let fleet = Fleet::start(&plan)?;
+    let servers = Servers::start(&plan)?;
 
     let mut code = finish_build(build)?;
     if code == 0 {
         building.end();
         let testing = Phase::begin("tests have run");
-        let environment = fleet.environment().iter().map(|(name, value)| (name, value));
+        let environment = servers.environment().iter().map(|(name, value)| (name, value));
         code = workspace::run(cargo_test(extra).envs(environment))?;
         testing.end();
     }
-    fleet.stop();
+    servers.stop();
     Ok(code)
 }
 

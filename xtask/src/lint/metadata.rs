@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::process::quietly;
+use crate::process::run_quietly;
 use crate::workspace::{self, cargo};
 
 /// A package of the workspace.
@@ -47,7 +47,7 @@ pub(crate) fn relative(path: &Path) -> String {
 
 /// Asks cargo for the packages of the workspace. Nothing is resolved or downloaded.
 pub(crate) fn packages() -> Result<Vec<Package>> {
-    let text = quietly(&mut cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
+    let text = run_quietly(&mut cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_str(&text).context("cannot parse the output of cargo metadata")?;
     list(&metadata["packages"])?.iter().map(package).collect()
 }

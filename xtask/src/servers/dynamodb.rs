@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Starting;
 use crate::fetch::Package;
-use crate::process::{Signal, Tied};
+use crate::process::{Signal, TiedCommand};
 
 pub(super) const DYNOXIDE: Package = Package {
     directory: "dynoxide-1.2.1",
@@ -39,7 +39,7 @@ pub(super) fn start_dynoxide(port: u16, scratch: &Path) -> Result<Starting> {
             "dynoxide is pinned for x86-64 Linux; start a DynamoDB yourself and set ICHIDO_TEST_DYNAMODB_URL"
         );
     }
-    let mut dynoxide = Tied::new(DYNOXIDE.program_path(), Signal::Term);
+    let mut dynoxide = TiedCommand::new(DYNOXIDE.program_path(), Signal::Term);
     dynoxide.command.args(["serve", "--host", "127.0.0.1", "--port", &port.to_string()]).current_dir(scratch);
     starting(dynoxide, "dynoxide", port, scratch)
 }
@@ -48,14 +48,14 @@ pub(super) fn start_dynoxide(port: u16, scratch: &Path) -> Result<Starting> {
 pub(super) fn start_local(port: u16, scratch: &Path) -> Result<Starting> {
     let jar = LOCAL.program_path();
     let home = jar.parent().context("the archive has no directory")?;
-    let mut java = Tied::new("java", Signal::Term);
+    let mut java = TiedCommand::new("java", Signal::Term);
     // It finds its native library by a path relative to where it is.
     java.command.args(["-Xmx512m", "-Djava.library.path=./DynamoDBLocal_lib", "-jar", "DynamoDBLocal.jar"]);
     java.command.args(["-sharedDb", "-inMemory", "-port", &port.to_string()]).current_dir(home);
     starting(java, "dynamodb-local", port, scratch)
 }
 
-fn starting(server: Tied, name: &'static str, port: u16, scratch: &Path) -> Result<Starting> {
+fn starting(server: TiedCommand, name: &'static str, port: u16, scratch: &Path) -> Result<Starting> {
     Ok(Starting {
         server: server.start(name, scratch)?,
         url: format!("http://127.0.0.1:{port}"),

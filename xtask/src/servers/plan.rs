@@ -131,13 +131,13 @@ impl Plan {
         self.0.iter().copied()
     }
 
-    pub(super) fn speaks_tls(&self) -> bool {
+    pub(super) fn needs_tls(&self) -> bool {
         self.0.contains(&Role::Postgres) || self.0.contains(&Role::RedisTls)
     }
 
     /// What tests need besides the addresses: whom to trust, programs to start servers of their own with, and
     /// credentials, which local servers want to see but do not check.
-    pub(super) fn surroundings(&self, certificates: Option<&Certificates>) -> Environment {
+    pub(super) fn other_variables(&self, certificates: Option<&Certificates>) -> Environment {
         let mut environment = Environment::new();
         let mut tell = |variable, path: Option<PathBuf>| {
             environment.extend(path.map(|path| (variable, path.into_os_string())));

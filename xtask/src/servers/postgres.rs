@@ -12,13 +12,13 @@ use anyhow::{Context, Result};
 use super::Starting;
 use crate::certificates::Certificates;
 use crate::install::is_root;
-use crate::process::{Signal, Tied, quietly};
+use crate::process::{Signal, TiedCommand, run_quietly};
 
 /// Where Debian keeps one directory per major version.
 const DEBIAN_HOME: &str = "/usr/lib/postgresql";
 
 /// One process does both: the shell makes the cluster, then becomes the server.
-const MAKE_AND_SERVE: &str = r#"
+const CREATE_AND_SERVE: &str = r#"
 set -e
 programs=$1
 shift
@@ -30,11 +30,13 @@ exec "$programs/postgres" -D data "$@"
 pub(super) fn start(port: u16, certificates: &Certificates, scratch: &Path) -> Result<Starting> {
     let programs = program_directory().context("PostgreSQL is not installed")?;
     let home = scratch.join("postgres");
-    quietly(install().args(["-m", "700", "-d"]).arg(&home))?;
-    quietly(install().args(["-m", "600"]).args([&certificates.certificate, &certificates.key]).arg(&home))?;
+    run_quietly(install().args(["-m", "700", "-d"]).arg(&home))?;
+    run_quietly(
+        install().args(["-m", "600"]).args([&certificates.certificate, &certificates.key]).arg(&home),
+    )?;
 
-    let mut postgres = Tied::as_user(user(), "sh", Signal::Int);
-    postgres.command.args(["-c", MAKE_AND_SERVE, "postgres"]).arg(&programs).args(settings(port, &home));
+    let mut postgres = TiedCommand::as_user(user(), "sh", Signal::Int);
+    postgres.command.args(["-c", CREATE_AND_SERVE, "postgres"]).arg(&programs).args(settings(port, &home));
     // Not where we are: the other user might not be allowed there.
     postgres.command.current_dir(&home);
     Ok(Starting {
@@ -48,7 +50,7 @@ pub(super) fn start(port: u16, certificates: &Certificates, scratch: &Path) -> R
 pub(super) fn program_directory() -> Option<PathBuf> {
     let versions = fs::read_dir(DEBIAN_HOME).into_iter().flatten().flatten().map(|entry| entry.path());
     newest(versions.filter(|path| has_server(&path.join("bin")))).map(|path| path.join("bin")).or_else(|| {
-        let said = quietly(Command::new("pg_config").arg("--bindir")).ok()?;
+        let said = run_quietly(Command::new("pg_config").arg("--bindir")).ok()?;
         Some(PathBuf::from(said.trim_end())).filter(|directory| has_server(directory))
     })
 }
@@ -79,7 +81,8 @@ fn settings(port: u16, home: &Path) -> Vec<String> {
 
 fn is_ready(programs: &Path, port: u16) -> bool {
     let port = port.to_string();
-    quietly(Command::new(programs.join("pg_isready")).args(["-q", "-h", "127.0.0.1", "-p", &port])).is_ok()
+    run_quietly(Command::new(programs.join("pg_isready")).args(["-q", "-h", "127.0.0.1", "-p", &port]))
+        .is_ok()
 }
 
 /// PostgreSQL refuses to run as root; Debian has a user for it.

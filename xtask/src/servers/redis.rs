@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::Starting;
 use crate::certificates::Certificates;
-use crate::process::{Server, Signal, Tied};
+use crate::process::{Server, Signal, TiedCommand};
 
 const IN_MEMORY: [&str; 6] = ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"];
 
@@ -57,7 +57,7 @@ pub(super) fn start_durable(port: u16, scratch: &Path) -> Result<Starting> {
 fn start(name: &'static str, own: &[&str], persistence: &[&str], scratch: &Path) -> Result<Server> {
     let home = scratch.join(name);
     fs::create_dir(&home).with_context(|| format!("cannot create {}", home.display()))?;
-    let mut redis = Tied::new("redis-server", Signal::Term);
+    let mut redis = TiedCommand::new("redis-server", Signal::Term);
     // `localhost` may mean either address. The dash makes IPv6 optional, for machines without it.
     redis.command.args(["--bind", "127.0.0.1", "-::1", "--dir"]).arg(&home).args(persistence).args(own);
     redis.start(name, scratch)
