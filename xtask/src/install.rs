@@ -1,7 +1,7 @@
-//! Installs what the servers need, by Debian package, where we may.
+//! Installs the Debian packages that the servers need, if run as root.
 //!
-//! Debian starts the services it installs, and gives PostgreSQL a cluster. We want the programs only: the cluster is
-//! switched off before the first install, and services are kept down by a `policy-rc.d` for as long as apt runs.
+//! Debian starts the services that it installs, and creates a PostgreSQL cluster. Only the programs are needed here, so
+//! the cluster is disabled before the first install, and a `policy-rc.d` prevents services from starting while apt runs.
 
 use std::env;
 use std::fs::{self, File};
@@ -20,44 +20,44 @@ use crate::scratch::Temporary;
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
 
-/// Debian packages that have to be installed, in order; empty when nothing is missing.
+/// Debian packages to install, in order. Empty if nothing is missing.
 #[derive(Default)]
 pub(crate) struct Missing(Vec<&'static str>);
 
 impl Missing {
-    /// Asks for a package.
+    /// Adds a package.
     pub(crate) fn package(&mut self, name: &'static str) {
         if !self.0.contains(&name) {
             self.0.push(name);
         }
     }
 
-    /// Asks for a package unless its program is on the path.
+    /// Adds a package unless its program is on the `PATH`.
     pub(crate) fn program(&mut self, program: &str, package: &'static str) {
         if find_on_path(program).is_none() {
             self.package(package);
         }
     }
 
-    /// Refuses, with the one line that helps, if something is missing and we may not install it.
+    /// Fails if a package is missing and this process is not root. The error shows the command to run.
     pub(crate) fn require_installable(&self) -> Result<()> {
         if self.0.is_empty() || is_root() {
             return Ok(());
         }
         let line = format!("apt-get install --no-install-recommends {}", self.0.join(" "));
-        bail!(Refusal(format!("programs are missing, and only root can install them:\n\n    {line}\n")))
+        bail!(Refusal(format!("programs are missing; install them as root:\n\n    {line}\n")))
     }
 
-    /// Installs everything that was asked for.
+    /// Installs the packages.
     pub(crate) fn install(&self) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }
         let phase = Phase::begin(format!("installed {}", self.0.join(", ")));
         if self.0.contains(&"postgresql") {
-            decline_cluster()?;
+            disable_cluster()?;
         }
-        let _services_stay_down = keep_services_down()?;
+        let _policy = prevent_service_starts()?;
         run_quietly(apt_get().arg("update"))?;
         run_quietly(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&self.0))?;
         phase.end();
@@ -65,12 +65,12 @@ impl Missing {
     }
 }
 
-/// Whether we are root. The owner of our entry in /proc is our effective user.
+/// Whether this process runs as root: its entry in /proc belongs to its effective user.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// Where a program is that can be run by its name alone.
+/// Looks up a program on the `PATH`.
 pub(crate) fn find_on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
@@ -82,7 +82,7 @@ fn apt_get() -> Command {
     command
 }
 
-fn decline_cluster() -> Result<()> {
+fn disable_cluster() -> Result<()> {
     let settings = Path::new(CLUSTER_SETTINGS);
     if settings.exists() {
         return Ok(());
@@ -94,8 +94,8 @@ fn decline_cluster() -> Result<()> {
         .with_context(|| format!("cannot write {CLUSTER_SETTINGS}"))
 }
 
-/// Forbids starting services until the result is dropped; nothing to do where a policy is in place already.
-fn keep_services_down() -> Result<Option<Temporary>> {
+/// Prevents services from starting until the result is dropped. `None` if the machine has a policy already.
+fn prevent_service_starts() -> Result<Option<Temporary>> {
     let mut file = match File::create_new(POLICY) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),

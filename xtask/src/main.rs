@@ -1,11 +1,11 @@
-//! The chores of this workspace: `cargo xtask test` and its relatives.
+//! The development tasks of this workspace: `cargo xtask test` and others.
 //!
-//! The tests want real servers, and a reader wants one command. So this tool finds or fetches the servers, starts
-//! them on free loopback ports, hands their addresses to cargo in the environment, and leaves nothing behind: no
-//! process and no temporary file, whichever way it ends.
+//! The tests need real servers, and should run with one command. This tool finds or fetches the servers, starts them on
+//! free loopback ports, and passes their addresses to cargo in environment variables. However it exits, it leaves no
+//! process and no temporary file behind.
 //!
-//! It depends on little (no runtime, no argument parser), because it is compiled before anything else can be run.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
+//! It has few dependencies (no async runtime, no argument parser), because it is compiled before anything else can run.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool prints to the terminal")]
 
 mod args;
 mod browser;

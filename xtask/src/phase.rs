@@ -1,10 +1,10 @@
-//! How long things take: one line per phase on standard error, and bounded waits.
+//! Progress lines with durations on standard error, and polling with a time limit.
 //!
-//! The only reader of the clock in this tool. Nothing here is simulated, so there is no clock to pass in.
+//! Only this module reads the clock. Nothing is simulated, so no clock is passed in.
 
 use std::time::{Duration, Instant};
 
-/// A named stretch of work that reports its duration when it ends.
+/// A step of the work that prints its duration when it ends.
 pub(crate) struct Phase {
     name: String,
     watch: Stopwatch,
@@ -15,13 +15,13 @@ impl Phase {
         Self { name: name.into(), watch: Stopwatch::start() }
     }
 
-    /// Prints the line. A phase that fails is dropped instead, and the error speaks.
+    /// Prints the name and the duration. A phase that fails is dropped instead: its error is printed.
     pub(crate) fn end(self) {
         eprintln!("xtask: {} ({:.1} s)", self.name, self.watch.elapsed().as_secs_f64());
     }
 }
 
-/// Time since a start.
+/// Measures the time since it was started.
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
@@ -35,7 +35,7 @@ impl Stopwatch {
     }
 }
 
-/// Asks `ready` again and again until it says yes; `false` when `limit` has passed without a yes.
+/// Polls `ready` until it returns true. Returns `false` if that takes longer than `limit`.
 pub(crate) fn poll<E>(limit: Duration, mut ready: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
     const PAUSE: Duration = Duration::from_millis(25);
     let watch = Stopwatch::start();

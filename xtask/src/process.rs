@@ -1,9 +1,9 @@
-//! Child processes that cannot outlive us.
+//! Child processes that cannot outlive this one.
 //!
 //! Every long-lived child is started through `setpriv --pdeathsig`: the kernel signals it when the thread that started
-//! it ends, be it by return, panic, Ctrl-C or `kill -9`. That thread must therefore be the main one, which is why
-//! nothing in this tool starts a server from a thread of its own. When we end in good order, [`Server`]'s drop stops
-//! the child and waits for it, so that its files can be removed next.
+//! it exits, whether by return, panic, Ctrl-C or `kill -9`. That thread must therefore be the main thread, so nothing in
+//! this tool starts a server from another thread. On a normal exit, dropping [`Server`] stops the child and waits for
+//! it, so that its files can be removed afterwards.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,19 +16,19 @@ use anyhow::{Context, Result, bail};
 
 use crate::phase;
 
-/// How long a server may take to answer for the first time, on a busy machine.
+/// How long a server may take to become ready, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(90);
 /// How long a server may take to stop before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How much of a log an error shows.
+/// How many lines of a log an error shows.
 const TAIL_LINES: usize = 25;
 
-/// How a child is asked to stop, by us or by the kernel.
+/// The signal that stops a child, sent by this process or by the kernel.
 #[derive(Clone, Copy)]
 pub(crate) enum Signal {
-    /// The usual request.
+    /// The default.
     Term,
-    /// PostgreSQL's fast shutdown; on TERM it would wait for its clients.
+    /// PostgreSQL's fast shutdown. On TERM it would wait for its clients.
     Int,
 }
 
@@ -41,7 +41,7 @@ impl Signal {
     }
 }
 
-/// A command whose process is signalled when we end.
+/// A command whose process is signalled when this process exits.
 pub(crate) struct TiedCommand {
     pub(crate) command: Command,
     stop: Signal,
@@ -52,7 +52,7 @@ impl TiedCommand {
         Self::as_user(None, program, stop)
     }
 
-    /// The same, run as another user. A change of user clears the death signal, so one setpriv has to do both.
+    /// The same, run as another user. Changing the user clears the parent-death signal, so one `setpriv` must do both.
     pub(crate) fn as_user(user: Option<&str>, program: impl AsRef<OsStr>, stop: Signal) -> Self {
         let mut command = Command::new("setpriv");
         if let Some(user) = user {
@@ -62,7 +62,7 @@ impl TiedCommand {
         Self { command, stop }
     }
 
-    /// Starts it with its output in `NAME.log` under `directory`.
+    /// Starts the process, with its output in `NAME.log` under `directory`.
     pub(crate) fn start(mut self, name: &'static str, directory: &Path) -> Result<Server> {
         let log = directory.join(format!("{name}.log"));
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
@@ -73,7 +73,7 @@ impl TiedCommand {
     }
 }
 
-/// A running child with a log; dropping it stops it.
+/// A running child with a log. Dropping it stops the child.
 pub(crate) struct Server {
     name: &'static str,
     child: Child,
@@ -82,25 +82,25 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Waits until `ready` says yes. A child that ends first, or takes too long, is an error that shows its log.
+    /// Waits until `ready` returns true. If the child exits first or takes too long, the error shows its log.
     pub(crate) fn wait_until(&mut self, mut ready: impl FnMut() -> bool) -> Result<()> {
-        let answered = phase::poll(START_LIMIT, || {
+        let is_ready = phase::poll(START_LIMIT, || {
             if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended while it started: {status}\n{}", self.name, self.log_tail());
+                bail!("{} exited during startup: {status}\n{}", self.name, self.log_tail());
             }
             Ok(ready())
         })?;
-        if !answered {
+        if !is_ready {
             let seconds = START_LIMIT.as_secs();
-            bail!("{} did not answer within {seconds} s\n{}", self.name, self.log_tail());
+            bail!("{} was not ready within {seconds} s\n{}", self.name, self.log_tail());
         }
         Ok(())
     }
 
-    /// Why the child is not running any more; `None` while it is.
+    /// Describes how the child exited. `None` while it is running.
     pub(crate) fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
-        Some(format!("{} ended by itself: {status}\n{}", self.name, self.log_tail()))
+        Some(format!("{} exited unexpectedly: {status}\n{}", self.name, self.log_tail()))
     }
 
     fn log_tail(&self) -> String {
@@ -108,10 +108,10 @@ impl Server {
         format!("--- end of {}.log\n{}---", self.name, tail(&String::from_utf8_lossy(&text)))
     }
 
-    /// The child may be another user's, and std can only kill: the shell's own `kill` sends the kinder signal.
-    fn ask_to_stop(&self) {
+    /// Sends the stop signal with the shell's `kill`, because std can send only SIGKILL.
+    fn send_stop_signal(&self) {
         let request = format!("kill -s {} {}", self.stop.name(), self.child.id());
-        // If it cannot be asked it is killed below, or it is gone already.
+        // If this fails, the child has exited already, or is killed by `drop`.
         let _ = Command::new("sh").args(["-c", &request]).stderr(Stdio::null()).status();
     }
 }
@@ -121,32 +121,32 @@ impl Drop for Server {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        self.ask_to_stop();
+        self.send_stop_signal();
         let stopped = phase::poll(STOP_LIMIT, || self.child.try_wait().map(|status| status.is_some()));
         if !matches!(stopped, Ok(true)) {
-            // Nothing more can be done in a drop than to try.
+            // A drop cannot report errors.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// The code a shell would report: the child's own, or 128 and the signal that ended it.
+/// The exit code that a shell reports: the child's own, or 128 plus the signal that terminated it.
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// Runs a short command run_quietly; its output is shown only if it fails.
+/// Runs a short command and returns its standard output. If it fails, the error shows what it printed.
 pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("{command:?} failed: {}\n{}{}", output.status, tail(&said), tail(&complaint));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?} failed: {}\n{}{}", output.status, tail(&stdout), tail(&stderr));
     }
-    Ok(said)
+    Ok(stdout)
 }
 
 fn tail(text: &str) -> String {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_the_last_lines_only() {
+    fn tail_is_the_last_lines() {
         let text: String = (0..100).map(|n| format!("line {n}\n")).collect();
         assert_eq!(tail(&text).lines().count(), TAIL_LINES);
         assert!(tail(&text).ends_with("line 99\n"));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_reported_as_a_shell_would() {
+    fn signal_is_reported_as_a_shell_does() {
         assert_eq!(exit_code(ExitStatus::from_raw(15)), 143);
         assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
     }

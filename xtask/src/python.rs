@@ -1,4 +1,4 @@
-//! Python packages for the tests, in environments of their own: pinned, checked by hash, kept in the cache.
+//! Python packages for the tests, in virtual environments: pinned, checked by hash, and cached.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::process::run_quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
-/// An environment: a list of packages with their hashes.
+/// A virtual environment, defined by a list of packages with their hashes.
 struct Environment {
     name: &'static str,
     list: &'static str,
@@ -21,7 +21,7 @@ struct Environment {
 
 /// Clients that the tests run.
 const CLIENTS: Environment = Environment { name: "python", list: include_str!("../python.txt") };
-/// What tries an API by its description. Apart from the clients, since not all of it is pure Python.
+/// Tests an API against its OpenAPI description. Separate from the clients, because not all of it is pure Python.
 const OPENAPI: Environment =
     Environment { name: "python-openapi", list: include_str!("../python-openapi.txt") };
 /// What `examples/fastapi` needs.
@@ -43,7 +43,7 @@ pub(crate) fn schemathesis() -> PathBuf {
     OPENAPI.program("schemathesis")
 }
 
-/// The server of FastAPI's programs.
+/// The server that runs FastAPI programs.
 pub(crate) fn uvicorn() -> PathBuf {
     FASTAPI.program("uvicorn")
 }
@@ -53,7 +53,7 @@ pub(crate) fn cfn_lint() -> PathBuf {
     CFN_LINT.program("cfn-lint")
 }
 
-/// Asks for what Debian must give.
+/// Adds the Debian packages that are missing.
 pub(crate) fn needs(missing: &mut Missing) {
     missing.program("python3", "python3");
     if ALL.iter().any(|environment| !environment.exists()) && !has_venv() {
@@ -61,19 +61,19 @@ pub(crate) fn needs(missing: &mut Missing) {
     }
 }
 
-/// Debian splits `venv` off its Python; others do not.
+/// Debian packages `venv` separately from Python.
 fn has_venv() -> bool {
-    let asked = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
-    asked.is_ok_and(|output| output.status.success())
+    let imported = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+    imported.is_ok_and(|output| output.status.success())
 }
 
-/// Makes the environments unless they are there.
+/// Creates the environments unless they are cached.
 pub(crate) fn fetch() -> Result<()> {
     ALL.iter().try_for_each(Environment::fetch)
 }
 
 impl Environment {
-    /// Its place carries the list's hash, so that a new list does not meet the old.
+    /// Its directory. The path contains the list's hash, so that versions do not mix.
     fn home(&self) -> PathBuf {
         workspace::cache().join(format!("{}-{}", self.name, hex::encode(&Sha256::digest(self.list)[..6])))
     }
@@ -95,11 +95,11 @@ impl Environment {
         let list = Temporary::directory(&workspace::cache())?;
         let file = list.path().join("python.txt");
         fs::write(&file, self.list)?;
-        // An environment cannot be moved, so a half-made one is removed rather than renamed.
+        // An environment cannot be moved, so it is created in its final directory. Remove an incomplete one.
         if home.exists() {
             fs::remove_dir_all(&home)?;
         }
-        let made = run_quietly(Command::new("python3").args(["-m", "venv"]).arg(&home)).and_then(|_| {
+        let created = run_quietly(Command::new("python3").args(["-m", "venv"]).arg(&home)).and_then(|_| {
             let pip = [
                 "-m",
                 "pip",
@@ -112,10 +112,10 @@ impl Environment {
             ];
             run_quietly(Command::new(self.program("python")).args(pip).arg(&file))
         });
-        if made.is_err() {
+        if created.is_err() {
             let _ = fs::remove_dir_all(&home);
         }
-        made.context("cannot install the Python packages of the tests")?;
+        created.context("cannot install the Python packages for the tests")?;
         phase.end();
         Ok(())
     }

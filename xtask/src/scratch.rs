@@ -1,8 +1,8 @@
-//! Temporary files that are removed whichever way we end.
+//! Temporary files that are removed however this process exits.
 //!
-//! A drop does not run when a signal ends us. So each temporary path has a janitor: a shell in a process group of its
-//! own (Ctrl-C does not reach it) that reads from a pipe which only we hold open. When we end, for whatever reason,
-//! the kernel closes the pipe, and the janitor removes what is still there.
+//! If a signal terminates the process, drops do not run. So each temporary path has a janitor: a shell in its own process
+//! group, which Ctrl-C does not reach. It reads from a pipe that only this process holds open. When this process exits,
+//! for whatever reason, the kernel closes the pipe, and the janitor removes the path.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::process::run_quietly;
 
-/// Waits for the end of its input. Servers need a moment to die, and may write until they do: hence the loop.
+/// Waits for the end of its input. It retries the removal, because servers may still write until they exit.
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 read -r _
@@ -26,14 +26,14 @@ while [ -e "$1" ] && [ "$tries" -lt 20 ]; do
 done
 "#;
 
-/// A path that is removed when this is dropped, or when this process is no more.
+/// A path that is removed when this is dropped, or when the process exits.
 pub(crate) struct Temporary {
     path: PathBuf,
     janitor: Child,
 }
 
 impl Temporary {
-    /// Takes charge of a path that is about to be created, or has just been.
+    /// Takes ownership of a path that has just been created, or is about to be.
     pub(crate) fn guard(path: PathBuf) -> Result<Self> {
         let janitor = Command::new("sh")
             .args(["-c", JANITOR, "janitor"])
@@ -48,12 +48,13 @@ impl Temporary {
         Ok(Self { path, janitor })
     }
 
-    /// Makes a new directory under `parent`. Others may pass through it, but not list it: a server that runs as
+    /// Creates a new directory under `parent`. Other users may traverse but not list it, because a server that runs as
     /// another user has its directory inside.
     pub(crate) fn directory(parent: &Path) -> Result<Self> {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-        let made = run_quietly(Command::new("mktemp").args(["-d", "-p"]).arg(parent).arg("ichido-XXXXXXXX"))?;
-        let directory = Self::guard(PathBuf::from(made.trim_end_matches('\n')))?;
+        let created =
+            run_quietly(Command::new("mktemp").args(["-d", "-p"]).arg(parent).arg("ichido-XXXXXXXX"))?;
+        let directory = Self::guard(PathBuf::from(created.trim_end_matches('\n')))?;
         fs::set_permissions(&directory.path, fs::Permissions::from_mode(0o711))?;
         Ok(directory)
     }
@@ -65,7 +66,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What cannot be removed here is left to the janitor, which tries for a while.
+        // If this fails, the janitor retries for a while.
         let _ = if self.path.is_dir() { fs::remove_dir_all(&self.path) } else { fs::remove_file(&self.path) };
         drop(self.janitor.stdin.take());
         let _ = self.janitor.wait();
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_directory_is_gone_with_its_contents() {
+    fn drop_removes_a_directory_and_its_contents() {
         let directory = Temporary::directory(&std::env::temp_dir()).unwrap();
         let path = directory.path().to_path_buf();
         fs::write(path.join("file"), "contents").unwrap();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_janitor_removes_what_its_owner_could_not() {
+    fn janitor_removes_a_directory_that_was_not_dropped() {
         let mut directory = Temporary::directory(&std::env::temp_dir()).unwrap();
         drop(directory.janitor.stdin.take());
         directory.janitor.wait().unwrap();

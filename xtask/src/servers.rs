@@ -1,7 +1,7 @@
-//! The servers that the tests talk to, all of them at once.
+//! The servers that the tests use.
 //!
-//! They are started side by side and awaited together, and all from the main thread, as [`crate::process`] demands.
-//! Each module below knows one kind: how it is started, where it is reached, and when it is ready.
+//! They start concurrently, all from the main thread, as [`crate::process`] requires. Each child module covers one kind of
+//! server: how to start it, its URL, and when it is ready.
 
 mod dynamodb;
 mod plan;
@@ -24,26 +24,26 @@ use crate::workspace;
 pub(crate) use self::plan::Plan;
 use self::plan::Role;
 
-/// Variables that lead to the servers, for whoever runs beside them.
+/// Environment variables with the addresses of the servers, for the processes that use them.
 pub(crate) type Environment = Vec<(&'static str, OsString)>;
 
-/// A server that was started and may not answer yet.
+/// A server that was started and may not be ready yet.
 struct Starting {
     server: Server,
     url: String,
     ready: Box<dyn FnMut() -> bool>,
 }
 
-/// Servers that run. Dropping it stops them and removes their files.
+/// Running servers. Dropping this stops them and removes their files.
 pub(crate) struct Servers {
     servers: Vec<Server>,
     environment: Environment,
-    // Below the servers, because fields are dropped in this order.
+    // Declared after the servers, because fields are dropped in this order.
     scratch: Temporary,
 }
 
 impl Servers {
-    /// Starts every server of the plan and waits until all of them answer.
+    /// Starts every server of the plan and waits until all of them are ready.
     pub(crate) fn start(plan: &Plan) -> Result<Self> {
         let phase = Phase::begin("servers are ready");
         let mut servers = Self::empty(Temporary::directory(&env::temp_dir())?);
@@ -72,7 +72,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// What PostgreSQL needs.
+    /// Adds the packages that PostgreSQL needs.
     pub(crate) fn needs_postgres(missing: &mut Missing) {
         Role::Postgres.needs(missing);
     }
@@ -99,8 +99,8 @@ impl Servers {
         &self.environment
     }
 
-    /// Stops the servers and removes their files. One that had ended by itself is reported first, with its log: a
-    /// test that failed may have failed for that.
+    /// Stops the servers and removes their files. First reports those that have exited, with their logs, because that
+    /// may be why a test failed.
     pub(crate) fn stop(mut self) {
         for exit_report in self.servers.iter_mut().filter_map(Server::exit_report) {
             eprintln!("xtask: {exit_report}");
@@ -117,7 +117,7 @@ impl Servers {
     fn launch(&self, role: Role, certificates: Option<&Certificates>) -> Result<Starting> {
         let scratch = self.scratch.path();
         let [port, bus_port] = free_ports()?;
-        let certificates = || certificates.context("no certificates were made");
+        let certificates = || certificates.context("no certificates were created");
         match role {
             Role::Postgres => postgres::start(port, certificates()?, scratch),
             Role::Redis => redis::start_plain(port, scratch),
@@ -136,15 +136,15 @@ impl Servers {
     }
 }
 
-/// Ports that nobody listens on. They are held together until all are known, so that no two are the same; another
-/// process could still take one before its server does, which then fails to start and says so.
+/// Finds free ports. All are bound until the last is found, so that they differ. Another process may still take one
+/// before its server does; the server then fails to start with an error.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut held = Vec::new();
+    let mut listeners = Vec::new();
     let mut ports = [0; N];
     for port in &mut ports {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port is free")?;
         *port = listener.local_addr()?.port();
-        held.push(listener);
+        listeners.push(listener);
     }
     Ok(ports)
 }

@@ -1,4 +1,4 @@
-//! Where things are in this workspace, and how cargo is called in it.
+//! The directories of this workspace, and running cargo in it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) fn root() -> PathBuf {
     manifest.parent().map(Path::to_path_buf).unwrap_or(manifest)
 }
 
-/// Where cargo puts what it builds. It is on a real disk even where temporary files are not.
+/// Cargo's target directory. It is on a real disk even if temporary files are not.
 pub(crate) fn target() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(given) => env::current_dir().unwrap_or_default().join(given),
@@ -23,28 +23,28 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Where downloads are kept between runs.
+/// The directory that keeps downloads between runs.
 pub(crate) fn cache() -> PathBuf {
     target().join("xtask-cache")
 }
 
-/// A call of cargo at the root, which ends when we end.
+/// A cargo command at the root, which is stopped when this process exits.
 ///
-/// `cargo run` has told us about the package xtask in `CARGO_*` variables. Build scripts watch some of them, so that
-/// passing them on would compile their crates again each time a developer goes from this tool to cargo and back.
+/// `cargo run` describes the package xtask in `CARGO_*` variables. Build scripts watch some of them, so passing them on
+/// would recompile crates each time a developer alternates between this tool and cargo.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command =
         TiedCommand::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), Signal::Term).command;
     command.args(args).current_dir(root());
     for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(is_about_one_package) {
+        if name.to_str().is_some_and(describes_a_package) {
             command.env_remove(name);
         }
     }
     command
 }
 
-fn is_about_one_package(name: &str) -> bool {
+fn describes_a_package(name: &str) -> bool {
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
