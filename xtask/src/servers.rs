@@ -45,7 +45,7 @@ pub(crate) struct Servers {
 impl Servers {
     /// Starts every server of the plan and waits until all of them are ready.
     pub(crate) fn start(plan: &Plan) -> Result<Self> {
-        let phase = Phase::begin("servers are ready");
+        let phase = Phase::begin("started servers");
         let mut servers = Self::empty(Temporary::directory(&env::temp_dir())?);
         let certificates = match plan.needs_tls() {
             true => Some(Certificates::create(servers.scratch.path())?),
@@ -105,7 +105,7 @@ impl Servers {
         for exit_report in self.servers.iter_mut().filter_map(Server::exit_report) {
             eprintln!("xtask: {exit_report}");
         }
-        let phase = Phase::begin("servers are stopped");
+        let phase = Phase::begin("stopped servers");
         drop(self);
         phase.end();
     }

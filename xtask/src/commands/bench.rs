@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: benchmarks that want a server beside them.
+//! `cargo xtask bench`: benchmarks, with the servers that they need.
 //!
-//! A claim is only worth comparing if it survives a power cut, so the Redis that the ledger is compared with syncs every
-//! write, on the disk that holds the build and not on a file system in memory. The gateway's Redis is its ledger, and is
-//! as fast as Redis is.
+//! A fair comparison requires claims that survive a power failure. So the Redis that the ledger is compared with syncs
+//! every write, to the disk that holds the target directory and not to an in-memory file system. The gateway uses Redis as
+//! its ledger, and that one does not sync.
 
 use std::env;
 
@@ -17,16 +17,16 @@ use crate::servers::Servers;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
-/// Where the meter counts, beside a file, and where Dify's messages are read.
+/// The database of the meter, which is compared with its file, and of Dify's messages.
 const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
-/// The Node that runs what usage is compared with.
+/// The Node that runs the implementation that usage is compared with.
 const NODE: &str = "ICHIDO_BENCH_NODE";
 
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
-    let is_given = |variable| env::var_os(variable).is_some_and(|url| !url.is_empty());
-    let wants_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !is_given(REDIS_URL);
-    let wants_postgres = bench == Bench::Usage && !is_given(POSTGRES_URL);
+    let is_set = |variable| env::var_os(variable).is_some_and(|url| !url.is_empty());
+    let needs_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !is_set(REDIS_URL);
+    let needs_postgres = bench == Bench::Usage && !is_set(POSTGRES_URL);
     let mut missing = Missing::default();
     if bench != Bench::Ledger {
         missing.program("wrk", "wrk");
@@ -34,13 +34,13 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if bench == Bench::Gateway {
         missing.program("nginx", "nginx");
     }
-    if wants_redis {
+    if needs_redis {
         missing.program("redis-server", "redis-server");
     }
     if bench == Bench::Usage {
         node::needs(&mut missing);
     }
-    if wants_postgres {
+    if needs_postgres {
         Servers::needs_postgres(&mut missing);
     }
     missing.require_installable()?;
@@ -58,10 +58,10 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
                 Bench::Usage => "usage-bench",
                 Bench::Console => "console-bench",
             };
-            // Asked for beside a benchmark of the workspace, they are built with what tests are built with, so that
+            // Building a bench target of the workspace as well enables the features that tests are built with, so that
             // nothing is compiled twice.
-            let built = ["build", "--release", "--workspace", "--all-features", "--bench", "ledger"];
-            let code = workspace::run(cargo(&built).args(["--bin", "ichido", "--bin", name]))?;
+            let build = ["build", "--release", "--workspace", "--all-features", "--bench", "ledger"];
+            let code = workspace::run(cargo(&build).args(["--bin", "ichido", "--bin", name]))?;
             if code != 0 {
                 return Ok(code);
             }
@@ -76,14 +76,14 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         command.env(NODE, node::program());
     }
     let servers = match bench {
-        Bench::Usage if wants_postgres => Servers::start_durable_postgres(POSTGRES_URL)?,
-        Bench::Ledger if wants_redis => Servers::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway if wants_redis => Servers::start_plain_redis(REDIS_URL)?,
+        Bench::Usage if needs_postgres => Servers::start_durable_postgres(POSTGRES_URL)?,
+        Bench::Ledger if needs_redis => Servers::start_durable_redis(REDIS_URL)?,
+        Bench::Gateway if needs_redis => Servers::start_plain_redis(REDIS_URL)?,
         Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
             return workspace::run(&mut command);
         }
     };
-    let phase = Phase::begin("benchmark has run");
+    let phase = Phase::begin("benchmark finished");
     let code = workspace::run(command.envs(servers.environment().iter().map(|(name, value)| (name, value))))?;
     phase.end();
     servers.stop();

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what a change must pass. Stops at the first step that fails.
+//! `cargo xtask ci`: the checks that every change must pass. Stops at the first failure.
 
 use anyhow::{Result, bail};
 
@@ -8,16 +8,16 @@ use crate::phase::Phase;
 use crate::process::run_quietly;
 use crate::workspace::{self, cargo};
 
-/// Formatting, lints, tests.
+/// Checks formatting, lints and tests.
 pub(crate) fn run() -> Result<u8> {
-    let whole = Phase::begin("all checks have passed");
+    let whole = Phase::begin("all checks passed");
     require_component("fmt", "rustfmt")?;
     require_component("clippy", "clippy")?;
     for (name, args) in [
-        ("formatting is checked", &["fmt", "--all", "--check"][..]),
-        ("crates and modules are checked", &["xtask", "lint"]),
+        ("checked formatting", &["fmt", "--all", "--check"][..]),
+        ("checked crates and modules", &["xtask", "lint"]),
         (
-            "lints are checked",
+            "checked lints",
             &[
                 "clippy",
                 "--release",
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<u8> {
 fn require_component(subcommand: &str, component: &str) -> Result<()> {
     if run_quietly(cargo(&[subcommand]).arg("--version")).is_err() {
         bail!(Refusal(format!(
-            "`cargo {subcommand}` is missing; add it with: rustup component add {component}"
+            "`cargo {subcommand}` is missing; install it with: rustup component add {component}"
         )));
     }
     Ok(())

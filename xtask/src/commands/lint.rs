@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: the layering of the crates and the cycles between modules.
+//! `cargo xtask lint`: checks the layering of crates and finds cycles between modules.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask servers`: the tests' servers, for whatever a developer wants to do with them.
+//! `cargo xtask servers`: runs the servers of the tests for a developer.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::process::{Signal, TiedCommand};
 use crate::servers::{Environment, Plan, Servers};
 use crate::workspace;
 
-/// Starts them and runs `command` with their addresses; without one, prints the addresses and waits.
+/// Starts the servers and runs `command` with their addresses. Without a command, prints the addresses and waits.
 pub(crate) fn run(command: &[String]) -> Result<u8> {
     let plan = Plan::from_environment();
     let missing = plan.missing();
@@ -27,7 +27,7 @@ pub(crate) fn run(command: &[String]) -> Result<u8> {
             0
         }
         [program, arguments @ ..] => {
-            // Not on standard output, which belongs to the command.
+            // Standard output belongs to the command.
             eprint!("{exports}");
             let mut command = TiedCommand::new(Path::new(program), Signal::Term).command;
             let environment = servers.environment().iter().map(|(name, value)| (name, value));
@@ -38,7 +38,7 @@ pub(crate) fn run(command: &[String]) -> Result<u8> {
     Ok(code)
 }
 
-/// Lines for a shell. The values are addresses and paths of our own making, and are quoted all the same.
+/// The variables as shell commands, with quoted values.
 fn exports(environment: &Environment) -> String {
     let quote = |value: &str| format!("'{}'", value.replace('\'', r"'\''"));
     environment

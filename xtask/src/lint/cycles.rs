@@ -62,7 +62,7 @@ impl Exception {
     }
 }
 
-/// The edges between the children of one module, each with the places where it is written.
+/// The edges between the children of one module, each with the source lines that create it.
 #[derive(Default)]
 struct Graph {
     edges: BTreeMap<(ModuleId, ModuleId), Vec<Evidence>>,

@@ -14,7 +14,7 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) directory: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
-    /// The root files of its libraries and binaries. Tests, benchmarks and examples are left out.
+    /// The root files of its libraries and binaries. Tests, benchmarks and examples are omitted.
     pub(crate) roots: Vec<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the modules of a crate from its source files, as rustc finds them. Modules that only tests have are left out.
+//! Reads the modules of a crate from its source files, as rustc finds them. Modules that only tests have are omitted.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -32,7 +32,7 @@ pub(crate) enum Form {
     MacroName,
 }
 
-/// Collects the references of items. Child modules are left out: they are modules of their own.
+/// Collects the references of items. Child modules are omitted, because they have references of their own.
 pub(crate) fn references(items: &[Item]) -> Vec<Reference> {
     let mut collector = Collector::default();
     items.iter().for_each(|item| collector.visit_item(item));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn other_crates_documentation_and_tests_are_left_out() {
+    fn other_crates_documentation_and_tests_are_omitted() {
         let source = r#"
             /// See [`crate::other`].
             fn f() { m!(::std::mem::take(a.b::<u8>()), <T>::x); }

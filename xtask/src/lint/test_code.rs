@@ -1,4 +1,4 @@
-//! Tells code that only tests compile from the code of the product.
+//! Distinguishes code that is compiled only for tests from production code.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, ImplItem, Item, Meta, Token, TraitItem};
@@ -16,7 +16,7 @@ pub(crate) fn is_test_only(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// What a `cfg` predicate says when `test` is off; `None` if that depends on something else.
+/// The value of a `cfg` predicate when `test` is off. `None` if it depends on something else.
 fn without_tests(predicate: &Meta) -> Option<bool> {
     if predicate.path().is_ident("test") {
         return Some(false);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_may_be_in_the_product_is_not() {
+    fn code_of_other_builds_is_not_test_only() {
         for attribute in [
             "",
             "#[cfg(not(test))]",

