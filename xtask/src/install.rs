@@ -1,7 +1,8 @@
 //! Installs the Debian packages that the servers need, if run as root.
 //!
-//! Debian starts the services that it installs, and creates a PostgreSQL cluster. Only the programs are needed here, so
-//! the cluster is disabled before the first install, and a `policy-rc.d` prevents services from starting while apt runs.
+//! Debian starts the services that it installs, and creates a PostgreSQL cluster. Only the programs are needed here,
+//! so the cluster is disabled before the first install, and a `policy-rc.d` prevents services from starting while apt
+//! runs.
 
 use std::env;
 use std::fs::{self, File};

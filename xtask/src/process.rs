@@ -1,9 +1,9 @@
 //! Child processes that cannot outlive this one.
 //!
 //! Every long-lived child is started through `setpriv --pdeathsig`: the kernel signals it when the thread that started
-//! it exits, whether by return, panic, Ctrl-C or `kill -9`. That thread must therefore be the main thread, so nothing in
-//! this tool starts a server from another thread. On a normal exit, dropping [`Server`] stops the child and waits for
-//! it, so that its files can be removed afterwards.
+//! it exits, whether by return, panic, Ctrl-C or `kill -9`. That thread must therefore be the main thread, so nothing
+//! in this tool starts a server from another thread. On a normal exit, dropping [`Server`] stops the child and waits
+//! for it, so that its files can be removed afterwards.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

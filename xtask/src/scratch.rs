@@ -1,8 +1,8 @@
 //! Temporary files that are removed however this process exits.
 //!
-//! If a signal terminates the process, drops do not run. So each temporary path has a janitor: a shell in its own process
-//! group, which Ctrl-C does not reach. It reads from a pipe that only this process holds open. When this process exits,
-//! for whatever reason, the kernel closes the pipe, and the janitor removes the path.
+//! If a signal terminates the process, drops do not run. So each temporary path has a janitor: a shell in its own
+//! process group, which Ctrl-C does not reach. It reads from a pipe that only this process holds open. When this
+//! process exits, for whatever reason, the kernel closes the pipe, and the janitor removes the path.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

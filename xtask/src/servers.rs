@@ -1,7 +1,7 @@
 //! The servers that the tests use.
 //!
-//! They start concurrently, all from the main thread, as [`crate::process`] requires. Each child module covers one kind of
-//! server: how to start it, its URL, and when it is ready.
+//! They start concurrently, all from the main thread, as [`crate::process`] requires. Each child module covers one
+//! kind of server: how to start it, its URL, and when it is ready.
 
 mod dynamodb;
 mod plan;

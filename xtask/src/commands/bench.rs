@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: benchmarks, with the servers that they need.
 //!
 //! A fair comparison requires claims that survive a power failure. So the Redis that the ledger is compared with syncs
-//! every write, to the disk that holds the target directory and not to an in-memory file system. The gateway uses Redis as
-//! its ledger, and that one does not sync.
+//! every write, to the disk that holds the target directory and not to an in-memory file system. The gateway uses
+//! Redis as its ledger, and that one does not sync.
 
 use std::env;
 

@@ -1,8 +1,8 @@
 //! Two servers with the DynamoDB protocol.
 //!
-//! dynoxide starts and responds quickly. Amazon's DynamoDB Local is slow, but its semantics are Amazon's own, and it omits
-//! the old item when a condition fails, as older servers do. Its license permits fetching but not redistributing it, so
-//! it is never part of the repository.
+//! dynoxide starts and responds quickly. Amazon's DynamoDB Local is slow, but its semantics are Amazon's own, and it
+//! omits the old item when a condition fails, as older servers do. Its license permits fetching but not redistributing
+//! it, so it is never part of the repository.
 
 use std::env::consts::{ARCH, OS};
 use std::io::{self, Read, Write};

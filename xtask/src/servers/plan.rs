@@ -135,8 +135,8 @@ impl Plan {
         self.0.contains(&Role::Postgres) || self.0.contains(&Role::RedisTls)
     }
 
-    /// The variables in addition to the URLs: the certificate authority, programs that tests run, and credentials, which
-    /// local servers require but do not check.
+    /// The variables in addition to the URLs: the certificate authority, programs that tests run, and credentials,
+    /// which local servers require but do not check.
     pub(super) fn other_variables(&self, certificates: Option<&Certificates>) -> Environment {
         let mut environment = Environment::new();
         let mut set = |variable, path: Option<PathBuf>| {

@@ -1,7 +1,7 @@
 //! PostgreSQL: a new cluster for each run, with TLS.
 //!
-//! Only the creation of the cluster skips syncing. The server itself keeps fsync on, as in a deployment, because tests kill
-//! it and check what was synced.
+//! Only the creation of the cluster skips syncing. The server itself keeps fsync on, as in a deployment, because tests
+//! kill it and check what was synced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
