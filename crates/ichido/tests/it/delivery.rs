@@ -148,7 +148,7 @@ impl Run {
     }
 
     #[track_caller]
-    pub(crate) fn ends_with(&self, code: i32) -> &Self {
+    pub(crate) fn exits_with(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "{} {}", self.stdout, self.stderr);
         self
     }

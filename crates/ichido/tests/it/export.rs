@@ -110,7 +110,7 @@ impl Stage {
             self.run(&ALL_DAYS, &settings);
         }
         let final_run = self.run(&ALL_DAYS, &settings);
-        final_run.ends_with(0);
+        final_run.exits_with(0);
         assert_eq!(final_run.sum("new"), 0);
         final_run
     }

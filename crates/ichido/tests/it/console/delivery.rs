@@ -24,7 +24,7 @@ fn start_daemon(stage: &Fixture) -> (Process, SocketAddr) {
 fn stage_with_spool(records: usize) -> Fixture {
     let stage = Fixture::new();
     stage.receiver.on_request(|_| Reply::Status(503, HOSTILE.to_owned()));
-    stage.send(records, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    stage.send(records, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     stage
 }
 
@@ -38,7 +38,7 @@ fn delivery_pages_render_in_every_width_language_and_color_scheme() {
     let stage = stage_with_spool(60);
     let broken = stage.path().join("broken.jsonl");
     std::fs::write(&broken, format!("{HOSTILE}\nno record\n")).unwrap();
-    stage.run(&["send", broken.to_str().unwrap()], &[("MAX_RETRIES", "0")]).ends_with(4);
+    stage.run(&["send", broken.to_str().unwrap()], &[("MAX_RETRIES", "0")]).exits_with(4);
     let (_daemon, admin) = start_daemon(&stage);
     let at = |path: &str| format!("http://{admin}{path}");
     check_page(&browser, &at("/delivery"), "delivery");

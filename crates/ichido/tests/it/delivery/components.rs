@@ -15,7 +15,7 @@ fn address_after(stderr: &str, prefix: &str) -> Option<SocketAddr> {
 fn gateway_meter_and_sender_share_a_process_and_an_admin_port() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
     let orders = Orders::start(fixture.path());
     let settings = format!(

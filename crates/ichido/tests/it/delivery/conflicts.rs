@@ -60,7 +60,7 @@ fn known_record_does_not_hide_the_others() {
     let store = RecordStore::containing("e2");
     fixture.receiver.on_request(store.script());
     let run = fixture.send(64, &API_METER);
-    run.ends_with(0);
+    run.exits_with(0);
     store.assert_each_record_once(64);
     let evidence = run.log("duplicate data detected");
     assert_eq!(evidence.len(), 1, "{evidence:?}");
@@ -75,7 +75,7 @@ fn ambiguous_conflict_is_kept_for_an_operator() {
     let store = RecordStore::containing("e2");
     fixture.receiver.on_request(store.script());
     let run = fixture.send(8, &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     let files = fixture.files("failed");
     let [(_, file)] = files.as_slice() else { panic!("{files:?}") };
     assert_eq!(file["records"].as_array().unwrap().len(), 8, "no record is lost");
@@ -89,9 +89,9 @@ fn ambiguous_conflict_is_kept_for_an_operator() {
         assert!(file["lastError"].as_str().unwrap().contains(text), "{text}: {file}");
         assert!(run.stderr.contains(text), "{text} is not in the notice: {}", run.stderr);
     }
-    fixture.run(&["failed", "resend", "--by-record"], &[]).ends_with(2);
-    fixture.run(&["failed", "resend", key], &[]).ends_with(4);
-    fixture.run(&["failed", "resend", "--by-record", key], &[]).ends_with(0);
+    fixture.run(&["failed", "resend", "--by-record"], &[]).exits_with(2);
+    fixture.run(&["failed", "resend", key], &[]).exits_with(4);
+    fixture.run(&["failed", "resend", "--by-record", key], &[]).exits_with(0);
     store.assert_each_record_once(8);
     assert!(fixture.files("failed").is_empty() && fixture.files("spool").is_empty());
     assert!(fixture.receipt_endings().contains(&"split".to_owned()), "{:?}", fixture.receipt_endings());
@@ -101,11 +101,11 @@ fn ambiguous_conflict_is_kept_for_an_operator() {
 fn accepted_batch_is_not_resent() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| BARE_CONFLICT());
-    fixture.send(3, &[]).ends_with(4);
+    fixture.send(3, &[]).exits_with(4);
     let key = fixture.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
-    fixture.run(&["failed", "accept", "0000nothing"], &[]).ends_with(2);
+    fixture.run(&["failed", "accept", "0000nothing"], &[]).exits_with(2);
     let accepted = fixture.run(&["failed", "accept", &key[..12]], &[]);
-    accepted.ends_with(0);
+    accepted.exits_with(0);
     assert!(accepted.stdout.contains(&key) && accepted.stdout.contains("3 records"), "{}", accepted.stdout);
     assert!(fixture.files("failed").is_empty() && fixture.files("spool").is_empty());
     let receipts = fixture.receipts();
@@ -113,7 +113,7 @@ fn accepted_batch_is_not_resent() {
     assert_eq!(receipt["records"], serde_json::json!(["e0", "e1", "e2"]));
     // If the same input is sent again, the receipt proves that it is a duplicate.
     let again = fixture.send(3, &[]);
-    again.ends_with(0);
+    again.exits_with(0);
     assert_eq!(again.log("duplicate data detected")[0]["evidence"], "receipt");
 }
 
@@ -124,7 +124,7 @@ fn conflict_while_the_first_request_runs_is_not_delivery() {
         let busy = || Reply::Status(409, body.to_owned());
         // The first request times out without effect. Only the request after the conflicts is accepted.
         fixture.receiver.reply_in_order([Reply::NeverRespond, busy(), busy()]);
-        fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).ends_with(0);
+        fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).exits_with(0);
         fixture.receiver.assert_each_record_once(5);
         assert_eq!(fixture.receiver.request_count(), 4);
     }
@@ -134,12 +134,12 @@ fn conflict_while_the_first_request_runs_is_not_delivery() {
 fn bare_409_soon_after_a_timeout_is_not_a_duplicate() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::NeverRespond, BARE_CONFLICT(), BARE_CONFLICT(), BARE_CONFLICT()]);
-    fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).ends_with(3);
+    fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).exits_with(3);
     let (_, file) = &fixture.files("spool")[0];
     assert!(file["timedOut"].is_string() && file["notBefore"].is_string(), "{file}");
-    fixture.run(&["spool", "resend"], &[]).ends_with(3);
+    fixture.run(&["spool", "resend"], &[]).exits_with(3);
     assert_eq!(fixture.receiver.request_count(), 4, "the batch is not due yet");
-    fixture.run(&["spool", "resend", "--force"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend", "--force"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(5);
     let receipts = fixture.receipts();
     let attempts =
@@ -156,7 +156,7 @@ fn bare_409_after_a_lost_response_is_a_duplicate() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptAndDisconnect, BARE_CONFLICT()]);
     let run = fixture.send(5, &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!(run.log("duplicate data detected")[0]["evidence"], "answer-lost");
     fixture.receiver.assert_each_record_once(5);
 }
@@ -166,6 +166,6 @@ fn batch_conflict_mode_treats_every_409_as_success() {
     let fixture = Fixture::new();
     let in_flight = r#"{"type":"/.well-known/idempotency/in-flight"}"#;
     fixture.receiver.on_request(move |_| Reply::Status(409, in_flight.to_owned()));
-    fixture.send(5, &[("EXTERNAL_API_CONFLICT", "batch")]).ends_with(0);
+    fixture.send(5, &[("EXTERNAL_API_CONFLICT", "batch")]).exits_with(0);
     assert!(fixture.files("failed").is_empty() && fixture.files("spool").is_empty());
 }

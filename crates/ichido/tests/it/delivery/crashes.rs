@@ -19,7 +19,7 @@ fn batch_without_a_response_is_resent_by_the_next_process_and_counted_once() {
     assert!(fixture.files("spool").is_empty(), "the killed process still holds the batch in .inflight");
     fixture.receiver.on_request(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!(run.metrics()["sendDuplicate"], 1);
     fixture.receiver.assert_each_record_once(1);
     assert_eq!(std::fs::read_dir(fixture.path().join("data/spool/.inflight")).unwrap().count(), 0);
@@ -48,7 +48,7 @@ fn killed_sender_delivers_each_record_once() {
         process.kill();
     }
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["send", file.to_str().unwrap()], &settings).ends_with(0);
+    fixture.run(&["send", file.to_str().unwrap()], &settings).exits_with(0);
     fixture.receiver.assert_each_record_once(400);
     assert!(fixture.files("spool").is_empty() && fixture.files("failed").is_empty());
     assert_eq!(std::fs::read_dir(fixture.path().join("data/spool/.inflight")).unwrap().count(), 0);
@@ -58,7 +58,7 @@ fn killed_sender_delivers_each_record_once() {
 fn concurrent_resends_send_each_batch_once() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(60, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(60, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     let requests_before = fixture.receiver.request_count();
     fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_millis(3)));
     let start = || Process::start(&mut fixture.command(&["spool", "resend"]));

@@ -11,14 +11,14 @@ use crate::support::{Process, eventually};
 fn daemon_drains_the_spool_and_shuts_down_cleanly() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
     let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
     eventually("an empty spool", || (fixture.receiver.counts().len() == 20).then_some(()));
     // Commands work while the daemon runs.
     let file = fixture.input(20..21);
     fixture.run(&["send", file.to_str().unwrap()], &[]);
-    fixture.run(&["spool", "list"], &[]).ends_with(0);
+    fixture.run(&["spool", "list"], &[]).exits_with(0);
     daemon.signal("TERM");
     assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
     fixture.receiver.assert_each_record_once(21);
@@ -29,7 +29,7 @@ fn daemon_drains_the_spool_and_shuts_down_cleanly() {
 fn held_lane_makes_the_daemon_not_ready() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(401, String::new()));
-    fixture.send(1, &[]).ends_with(3);
+    fixture.send(1, &[]).exits_with(3);
     let daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
     let admin = admin_address(&daemon);
     eventually("a failing readiness check", || {
@@ -46,7 +46,7 @@ fn daemon_resumes_when_the_token_file_changes() {
         true => Reply::Accept,
         false => Reply::Status(401, String::new()),
     });
-    fixture.send(5, &[("BATCH_SIZE", "1")]).ends_with(3);
+    fixture.send(5, &[("BATCH_SIZE", "1")]).exits_with(3);
     let token = fixture.path().join("token");
     std::fs::write(&token, "old-token").unwrap();
     let mut command = fixture.command(&["run", "--admin", "off"]);
@@ -62,7 +62,7 @@ fn daemon_resumes_when_the_token_file_changes() {
 fn gauges_count_the_files_on_disk() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_request(|request| match request.ids[0].as_str() {
         "e0" => Reply::Status(422, String::new()),
         "e1" => Reply::Status(503, String::new()),
@@ -95,7 +95,7 @@ fn service_levels_can_be_computed_from_metrics() {
         _ => Reply::Accept,
     });
     let run = fixture.send(40, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "1")]);
-    run.ends_with(4);
+    run.exits_with(4);
     let sent = run.metrics();
     let share = |metrics: &Value, part: &str, whole: &str| {
         metrics[part].as_f64().unwrap() / metrics[whole].as_f64().unwrap()

@@ -72,12 +72,12 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
-    fixture.send(1, &[]).ends_with(0);
+    fixture.send(1, &[]).exits_with(0);
     mount.fill();
     // Records that can be sent at once need no spool.
     let file = fixture.input(1..41);
     let sent = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("BATCH_SIZE", "10")]);
-    sent.ends_with(0);
+    sent.exits_with(0);
     fixture.receiver.assert_each_record_once(41);
     assert_eq!(sent.metrics()["lost"], 0);
     let notices = sent.log("notice");
@@ -89,14 +89,14 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     let file = fixture.input(41..42);
     let lost = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
-    lost.ends_with(1);
+    lost.exits_with(1);
     assert_eq!(lost.metrics()["lost"], 1);
     assert!(lost.stderr.contains("neither delivered nor written to disk"), "{}", lost.stderr);
     assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
     // There is free space again.
     std::fs::remove_file(data.join("ballast")).unwrap();
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(42);
 }
 
@@ -106,18 +106,18 @@ fn failed_retry_count_update_leaves_the_spool_file_intact() {
     let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     let content = || fixture.files("spool").into_iter().map(|(path, _)| std::fs::read(path).unwrap());
     let before: Vec<Vec<u8>> = content().collect();
     mount.fill();
     let requests_before = fixture.receiver.request_count();
     let run = fixture.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
-    run.ends_with(3);
+    run.exits_with(3);
     assert_eq!(fixture.receiver.request_count(), requests_before + 2, "both batches are tried");
     assert_eq!(content().collect::<Vec<_>>(), before);
     assert!(files_with_prefix(&data, ".half-").is_empty());
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
 
@@ -126,11 +126,11 @@ fn read_only_disk_stops_startup_and_names_path_and_mode() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
-    fixture.send(1, &[]).ends_with(0);
+    fixture.send(1, &[]).exits_with(0);
     mount.remount("ro");
     let requests_before = fixture.receiver.request_count();
     let run = fixture.send(1, &[]);
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(
         run.stderr.contains("data/spool/.inflight") && run.stderr.contains("mode 0700"),
         "{}",
@@ -149,7 +149,7 @@ fn unwritable_directory_stops_startup_and_names_path_and_mode() {
     let Some(mut command) = unprivileged_send(&fixture) else { return };
     let run = Run::of(command.output().unwrap());
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode 0555"), "{}", run.stderr);
     assert!(run.stderr.contains("Permission denied"), "{}", run.stderr);
     assert!(fixture.receiver.requests().is_empty());
@@ -205,7 +205,7 @@ fn data_is_private_to_the_owner_under_any_umask() {
         }
         command.env("SLACK_WEBHOOK_URL", slack).env("BATCH_SIZE", "1").env("MAX_RETRIES", "0");
         let run = Run::of(command.output().unwrap());
-        run.ends_with(4);
+        run.exits_with(4);
         assert_eq!((fixture.files("spool").len(), fixture.files("failed").len()), (1, 1));
         assert_eq!(fixture.files("notices").len(), 1);
         assert_owner_only(&fixture.path().join("data"));

@@ -20,7 +20,7 @@ fn invalid_settings_are_reported_in_one_line_before_anything_is_written() {
         ("EXTERNAL_API_TIMEOUT_MS", "-1"),
     ] {
         let run = fixture.run(&["send", "/dev/null"], &[(name, value)]);
-        run.ends_with(2);
+        run.exits_with(2);
         assert_eq!(run.stderr.trim_end().lines().count(), 1, "{}", run.stderr);
         assert!(run.stderr.contains(name) && !run.stderr.contains("hunter2"), "{}", run.stderr);
         assert!(!fixture.path().join("data").exists());
@@ -33,7 +33,7 @@ fn unreadable_input_is_reported_before_anything_is_sent() {
     let good = fixture.input(0..1);
     for bad in ["missing.jsonl", "."] {
         let run = fixture.run(&["send", good.to_str().unwrap(), bad], &[]);
-        run.ends_with(2);
+        run.exits_with(2);
         assert!(run.stderr.contains(bad), "{}", run.stderr);
     }
     assert!(fixture.receiver.requests().is_empty());
@@ -48,7 +48,7 @@ fn invalid_line_goes_to_failed_with_its_number_and_the_rest_is_sent() {
     lines.insert(499, "{\"source_event_id\": \"torn");
     std::fs::write(&path, lines.join("\n")).unwrap();
     let run = fixture.run(&["send", "--json", path.to_str().unwrap()], &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     fixture.receiver.assert_each_record_once(1_000);
     let files = fixture.files("failed");
     let [(_, file)] = files.as_slice() else { panic!("{files:?}") };
@@ -61,12 +61,12 @@ fn full_spool_quota_rejects_new_batches() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| super::receiver::Reply::Status(503, String::new()));
     let run = fixture.send(50, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0"), ("SPOOL_MAX_BYTES", "3000")]);
-    run.ends_with(1);
+    run.exits_with(1);
     assert!(run.stderr.contains("SPOOL_MAX_BYTES"), "{}", run.stderr);
     let waiting = fixture.files("spool").len();
     assert!((1..50).contains(&waiting), "{waiting}");
     fixture.receiver.on_request(|_| super::receiver::Reply::Accept);
-    fixture.send(50, &[("BATCH_SIZE", "1"), ("SPOOL_MAX_BYTES", "3000")]).ends_with(0);
+    fixture.send(50, &[("BATCH_SIZE", "1"), ("SPOOL_MAX_BYTES", "3000")]).exits_with(0);
     fixture.receiver.assert_each_record_once(50);
 }
 
@@ -75,7 +75,7 @@ fn unusable_data_directory_stops_startup() {
     let fixture = Fixture::new();
     std::fs::write(fixture.path().join("data"), "a file").unwrap();
     let run = fixture.run(&["send", "/dev/null"], &[]);
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode"), "{}", run.stderr);
 }
 
@@ -83,13 +83,13 @@ fn unusable_data_directory_stops_startup() {
 fn read_only_commands_create_nothing() {
     let fixture = Fixture::new();
     for args in [["spool", "list"], ["failed", "list"], ["spool", "fsck"]] {
-        fixture.run(&args, &[]).ends_with(0);
+        fixture.run(&args, &[]).exits_with(0);
     }
     let run = fixture.run(&["spool", "list", "--json"], &[]);
     assert_eq!(
         serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap(),
         json!({"total": 0, "batches": []})
     );
-    fixture.run(&["spool", "show", "abc"], &[]).ends_with(2);
+    fixture.run(&["spool", "show", "abc"], &[]).exits_with(2);
     assert!(!fixture.path().join("data").exists());
 }

@@ -17,7 +17,7 @@ fn rejected_record_is_isolated_and_the_others_arrive_once() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(reject_records(&["e37"]));
     let run = fixture.send(64, &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     assert!(fixture.receiver.request_count() <= 2 * 6 + 1, "{}", fixture.receiver.request_count());
     assert_eq!(fixture.receiver.counts().len(), 63);
     assert!(fixture.receiver.counts().values().all(|count| *count == 1));
@@ -35,7 +35,7 @@ fn oversized_batch_is_split_until_it_fits() {
         true => Reply::Status(413, String::new()),
         false => Reply::Accept,
     });
-    fixture.send(100, &[]).ends_with(0);
+    fixture.send(100, &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(100);
 }
 
@@ -46,7 +46,7 @@ fn uniform_rejection_holds_the_lane() {
         .receiver
         .on_request(|request| Reply::Status(400, format!("unknown tenant (request {})", request.key)));
     let run = fixture.send(300, &[]);
-    run.ends_with(3);
+    run.exits_with(3);
     assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
     assert_eq!(fixture.receiver.request_count(), 13, "bisected down to the first record of each half");
     assert!(fixture.files("failed").is_empty());
@@ -54,7 +54,7 @@ fn uniform_rejection_holds_the_lane() {
         fixture.files("spool").iter().map(|(_, file)| file["records"].as_array().unwrap().len()).sum();
     assert_eq!(waiting, 300);
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(300);
 }
 
@@ -63,7 +63,7 @@ fn per_record_results_leave_only_retryable_records() {
     let fixture = Fixture::new();
     let results = r#"{"results":[{"status":"inserted"},{"status":503},{"status":422,"error":"no model"}]}"#;
     fixture.receiver.reply_in_order([Reply::Status(207, results.to_owned())]);
-    fixture.send(3, &[]).ends_with(4);
+    fixture.send(3, &[]).exits_with(4);
     let requests = fixture.receiver.requests();
     assert_eq!((requests.len(), &requests[1].ids), (2, &vec!["e1".to_owned()]));
     let files = fixture.files("failed");
@@ -80,7 +80,7 @@ fn record_conflict_mode_isolates_the_duplicate_record() {
             (false, _) => Reply::Accept,
         }
     });
-    fixture.send(8, &[("EXTERNAL_API_CONFLICT", "record")]).ends_with(0);
+    fixture.send(8, &[("EXTERNAL_API_CONFLICT", "record")]).exits_with(0);
     assert_eq!(fixture.receiver.counts().len(), 7, "the record that the receiver already has is a duplicate");
 }
 
@@ -90,7 +90,7 @@ fn nothing_is_sent_to_a_receiver_with_an_invalid_certificate() {
         let mut fixture = Fixture::new();
         fixture.receiver = Receiver::start_as(fixture.dir.path(), identity);
         let run = fixture.send(200, &[]);
-        run.ends_with(3);
+        run.exits_with(3);
         assert!(fixture.receiver.requests().is_empty(), "{identity:?}");
         assert_eq!(fixture.files("spool").len(), 2);
         assert!(
@@ -108,7 +108,7 @@ fn redirect_is_not_followed() {
     fixture
         .receiver
         .on_request(|_| Reply::StatusWithHeader(307, "location", "https://elsewhere.example/".to_owned()));
-    fixture.send(1, &[]).ends_with(3);
+    fixture.send(1, &[]).exits_with(3);
     assert_eq!(fixture.receiver.request_count(), 1);
 }
 
@@ -118,11 +118,11 @@ fn unreachable_receiver_is_retried_before_spooling() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let closed_port = format!("https://127.0.0.1:{port}/");
     let run = fixture.send(1, &[("EXTERNAL_API_ENDPOINT", &closed_port)]);
-    run.ends_with(3);
+    run.exits_with(3);
     assert_eq!(run.log("not delivered").len(), 4);
     let unknown =
         fixture.send(1, &[("EXTERNAL_API_ENDPOINT", "https://no-such-host.invalid/"), ("MAX_RETRIES", "0")]);
-    unknown.ends_with(3);
+    unknown.exits_with(3);
     assert!(unknown.log("not delivered").iter().all(|line| line["errorKind"] == "network"));
     assert_eq!(fixture.files("spool").len(), 1, "the same batch is spooled as one file");
 }
@@ -136,7 +136,7 @@ fn echoed_token_is_masked_everywhere() {
         fixture.receiver.on_request(move |_| Reply::Status(status, echo.clone()));
         // `Run::of` asserts that standard error does not contain the token.
         let run = fixture.send(1, &[("MAX_RETRIES", "0")]);
-        run.ends_with(code);
+        run.exits_with(code);
         assert!(run.log("not delivered")[0]["response"].as_str().unwrap().contains("Bearer ***"));
         fixture.assert_token_not_stored();
     }

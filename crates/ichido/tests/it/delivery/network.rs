@@ -23,7 +23,7 @@ fn send_fails_twice(fixture: &Fixture, command: &mut Command, endpoint: &str) ->
     let started = Instant::now();
     let output = command.env("EXTERNAL_API_ENDPOINT", endpoint).envs([TIMEOUT, ONE_RETRY]).output().unwrap();
     let run = Run::of(output);
-    run.ends_with(3);
+    run.exits_with(3);
     assert!(started.elapsed() < ELAPSED_MAX, "{:?}", started.elapsed());
     let errors = run.log("not delivered");
     assert_eq!(errors.len(), 2, "{}", run.stderr);
@@ -131,7 +131,7 @@ fn trickling_response_does_not_outlast_the_timeout() {
     fixture.receiver.reply_in_order([Reply::AcceptWithTrickledBody]);
     let started = Instant::now();
     let run = fixture.send(1, &[TIMEOUT]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert!(started.elapsed() < ELAPSED_MAX, "{:?}", started.elapsed());
     assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout");
     assert_eq!(run.metrics()["sendDuplicate"], 1, "the first request had arrived");
@@ -167,7 +167,7 @@ while True:
     let port: u16 = lines.next().unwrap_or_else(|| panic!("{}", server.stderr())).unwrap().parse().unwrap();
     let endpoint = format!("https://localhost:{port}/");
     let run = fixture.send(200, &[("EXTERNAL_API_ENDPOINT", &endpoint)]);
-    run.ends_with(3);
+    run.exits_with(3);
     assert!(lines.next().unwrap().unwrap().starts_with("refused"));
     assert!(run.stderr.contains("the lane is held until an operator acts: tls"), "{}", run.stderr);
     assert!(run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 lane held"), "{}", run.stderr);

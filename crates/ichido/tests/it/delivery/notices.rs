@@ -13,7 +13,7 @@ use crate::support::{Process, eventually};
 fn hanging_slack_webhook_does_not_delay_resends() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_request(|request| match request.ids[0].as_str() {
         "e0" => Reply::Status(422, "no date".to_owned()),
         _ => Reply::Accept,
@@ -45,9 +45,9 @@ fn log_records_whether_each_failure_notice_was_sent() {
     });
     let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
     let settings = [("SLACK_WEBHOOK_URL", slack.as_str()), ("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
-    fixture.send(2, &settings).ends_with(3);
+    fixture.send(2, &settings).exits_with(3);
     let run = fixture.run(&["spool", "resend"], &settings);
-    run.ends_with(4);
+    run.exits_with(4);
     let (moved, sent) = (run.log("moved to failed"), run.log("notice of a failed batch sent"));
     let ([moved], [sent]) = (&moved[..], &sent[..]) else { panic!("{}", run.stderr) };
     assert_eq!(
@@ -73,7 +73,7 @@ fn missing_notification_channel_is_a_warning() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(422, String::new()));
     let run = fixture.send(1, &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     assert!(run.stderr.contains("no notification channel is configured"), "{}", run.stderr);
     let sent = &run.log("notice of a failed batch sent")[0];
     assert_eq!((&sent["notificationSent"], &sent["channel"]), (&json!(false), &json!("log")), "{sent}");
@@ -91,7 +91,7 @@ fn slack_uses_the_same_ca_file_as_the_receiver() {
     });
     let slack = format!("https://localhost:{}/services/hunter2", fixture.receiver.address.port());
     let run = fixture.send(1, &[("SLACK_WEBHOOK_URL", &slack)]);
-    run.ends_with(4);
+    run.exits_with(4);
     let requests = fixture.receiver.requests();
     let text = String::from_utf8(requests.last().unwrap().bytes.to_vec()).unwrap();
     assert!(text.contains("1 batch failed"), "{text} {}", run.stderr);
@@ -101,7 +101,7 @@ fn slack_uses_the_same_ca_file_as_the_receiver() {
         let mut settings = settings.to_vec();
         settings.push(("EXTERNAL_API_CA_FILE", "none.pem"));
         let run = fixture.send(1, &settings);
-        run.ends_with(2);
+        run.exits_with(2);
         let line = "ichido: delivery.ca_file: none.pem contains no certificate (environment variable EXTERNAL_API_CA_FILE)";
         assert_eq!(run.stderr.trim_end(), line);
     }
@@ -123,7 +123,7 @@ fn thousands_of_failures_share_one_notice() {
         &["spool", "resend", "--json"],
         &[("DATA_DIR", data.path().to_str().unwrap()), ("LOG_LEVEL", "warn")],
     );
-    run.ends_with(4);
+    run.exits_with(4);
     assert_eq!(run.metrics()["failedMoved"], FILES);
     assert_eq!(std::fs::read_dir(data.path().join("failed")).unwrap().count(), FILES);
     let notices = run.log("notice");
@@ -141,7 +141,7 @@ fn invalid_lines_share_one_notice() {
         if request.ids.is_empty() { Reply::Status(404, String::new()) } else { Reply::Accept }
     });
     let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
-    fixture.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).ends_with(4);
+    fixture.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).exits_with(4);
     fixture.receiver.assert_each_record_once(1);
     assert_eq!(fixture.files("failed").len(), 200);
     assert_eq!(fixture.files("notices").len(), 2, "one notice for the first line, one for all others");

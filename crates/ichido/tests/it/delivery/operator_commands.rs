@@ -12,7 +12,7 @@ use crate::support::{Process, eventually};
 fn spooled_batches_are_listed_and_shown() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).exits_with(3);
     let listing: Value =
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(listing["total"], 2);
@@ -27,10 +27,10 @@ fn spooled_batches_are_listed_and_shown() {
     assert_eq!(shown["records"].as_array().unwrap().len() as u64, first["records"].as_u64().unwrap());
     let table = fixture.run(&["spool", "list", "--limit", "1", "--error", "503"], &[]);
     assert!(table.stdout.contains(&key[..12]) && table.stdout.contains("1 of 2"), "{}", table.stdout);
-    fixture.run(&["spool", "fsck"], &[]).ends_with(0);
+    fixture.run(&["spool", "fsck"], &[]).exits_with(0);
     std::fs::write(fixture.path().join("data/spool/stray.txt"), "x").unwrap();
     let fsck = fixture.run(&["spool", "fsck"], &[]);
-    fsck.ends_with(1);
+    fsck.exits_with(1);
     assert!(fsck.stdout.contains("stray.txt"), "{}", fsck.stdout);
 }
 
@@ -59,29 +59,29 @@ fn batches_of_the_same_second_are_listed_by_first_attempt() {
 fn batch_can_be_resent_by_key() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
     let key = fixture.files("spool")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
-    fixture.run(&["spool", "resend", &key], &[]).ends_with(3);
+    fixture.run(&["spool", "resend", &key], &[]).exits_with(3);
     assert_eq!((fixture.receiver.counts().len(), fixture.files("spool").len()), (1, 1));
-    fixture.run(&["spool", "resend", "0000nothing"], &[]).ends_with(2);
+    fixture.run(&["spool", "resend", "0000nothing"], &[]).exits_with(2);
 }
 
 #[test]
 fn failed_batch_keeps_its_history_when_resent() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
-    fixture.send(1, &[]).ends_with(4);
+    fixture.send(1, &[]).exits_with(4);
     let key = fixture.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.run(&["failed", "resend", &key[..12]], &[("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.run(&["failed", "resend", &key[..12]], &[("MAX_RETRIES", "0")]).exits_with(3);
     let attempts = fixture.files("spool")[0].1["attempts"].to_string();
     assert!(
         attempts.contains("no date") && attempts.contains("taken out of failed") && attempts.contains("503"),
         "{attempts}"
     );
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
 
@@ -92,11 +92,11 @@ fn failed_resend_without_keys_resends_everything() {
         fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
         for id in 0..2 {
             let file = fixture.input(id..=id);
-            fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(4);
+            fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(4);
         }
         assert_eq!(fixture.files("failed").len(), 2);
         fixture.receiver.on_request(|_| Reply::Accept);
-        fixture.run(all, &[]).ends_with(0);
+        fixture.run(all, &[]).exits_with(0);
         assert!(fixture.files("failed").is_empty(), "{all:?}");
     }
 }
@@ -107,14 +107,14 @@ fn missing_data_directory_is_not_an_empty_spool() {
     for command in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]]
     {
         let run = fixture.run(command, &[("DATA_DIR", "nowhere")]);
-        run.ends_with(2);
+        run.exits_with(2);
         assert!(
             run.stderr.contains("delivery.data_dir: nowhere does not exist (environment variable DATA_DIR)"),
             "{command:?}: {}",
             run.stderr
         );
         let run = fixture.run(&[command, &["--data-dir", "nowhere"]].concat(), &[]);
-        run.ends_with(2);
+        run.exits_with(2);
         assert!(
             run.stderr.contains("delivery.data_dir: nowhere does not exist (--data-dir)"),
             "{command:?}: {}",
@@ -124,10 +124,10 @@ fn missing_data_directory_is_not_an_empty_spool() {
     assert!(!fixture.path().join("nowhere").exists(), "read-only commands create nothing");
     std::fs::create_dir(fixture.path().join("empty")).unwrap();
     for command in [&["spool", "list"][..], &["spool", "fsck"], &["failed", "list"]] {
-        fixture.run(command, &[("DATA_DIR", "empty")]).ends_with(0);
+        fixture.run(command, &[("DATA_DIR", "empty")]).exits_with(0);
     }
-    fixture.send(1, &[("DATA_DIR", "nowhere")]).ends_with(0);
-    fixture.run(&["spool", "list"], &[("DATA_DIR", "nowhere")]).ends_with(0);
+    fixture.send(1, &[("DATA_DIR", "nowhere")]).exits_with(0);
+    fixture.run(&["spool", "list"], &[("DATA_DIR", "nowhere")]).exits_with(0);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn signal_during_backoff_spools_the_batch_without_counting_a_retry() {
     let files = fixture.files("spool");
     assert_eq!((files.len(), &files[0].1["retryCount"]), (1, &json!(0)));
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
 
@@ -164,7 +164,7 @@ fn second_signal_exits_at_once_and_loses_nothing() {
     process.signal("TERM");
     process.exit_code();
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
 
@@ -172,7 +172,7 @@ fn second_signal_exits_at_once_and_loses_nothing() {
 fn commands_do_not_block_while_a_daemon_runs() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     // The first batch that the daemon sends never gets a response, so the daemon keeps holding it.
     let stuck = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
     let name = stuck.clone();
@@ -190,17 +190,17 @@ fn commands_do_not_block_while_a_daemon_runs() {
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(listing["total"], 2);
     let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
-    fixture.run(&["spool", "show", key], &[]).ends_with(0);
-    fixture.run(&["spool", "fsck"], &[]).ends_with(0);
-    fixture.run(&["spool", "resend", key], &[]).ends_with(3);
+    fixture.run(&["spool", "show", key], &[]).exits_with(0);
+    fixture.run(&["spool", "fsck"], &[]).exits_with(0);
+    fixture.run(&["spool", "resend", key], &[]).exits_with(3);
     let file = fixture.input(3..4);
-    fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert_eq!(fixture.receiver.counts().len(), 3);
     daemon.signal("TERM");
     assert_eq!(daemon.exit_code(), 0);
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(4);
 }
 

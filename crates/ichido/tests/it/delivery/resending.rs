@@ -29,15 +29,15 @@ fn write_minimal_spool_file(fixture: &Fixture, key: &str, id: usize) {
 fn batch_moves_to_failed_after_its_last_pass() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
-    fixture.send(2, &[NO_RETRIES]).ends_with(3);
+    fixture.send(2, &[NO_RETRIES]).exits_with(3);
     for pass in 1..3 {
         let run = fixture.run(&["spool", "resend"], &[NO_RETRIES, ("MAX_SPOOL_RETRIES", "3")]);
-        run.ends_with(3);
+        run.exits_with(3);
         assert_eq!(fixture.files("spool")[0].1["retryCount"], pass);
         assert_eq!(run.log("kept in the spool")[0]["spoolRetry"], pass);
     }
     let run = fixture.run(&["spool", "resend", "--json"], &[NO_RETRIES, ("MAX_SPOOL_RETRIES", "3")]);
-    run.ends_with(4);
+    run.exits_with(4);
     assert!(fixture.files("spool").is_empty());
     let files = fixture.files("failed");
     let [(path, file)] = files.as_slice() else { panic!("{files:?}") };
@@ -59,7 +59,7 @@ fn spooled_batches_are_resent_first_and_oldest_first() {
     fail_every_request(&fixture);
     for id in 0..3 {
         let file = fixture.input(id..=id);
-        fixture.run(&["send", file.to_str().unwrap()], &[NO_RETRIES]).ends_with(3);
+        fixture.run(&["send", file.to_str().unwrap()], &[NO_RETRIES]).exits_with(3);
         // File names sort by time in seconds, so each batch needs a second of its own.
         assert_eq!(fixture.files("spool").len(), id + 1);
         std::thread::sleep(Duration::from_millis(1_050));
@@ -67,7 +67,7 @@ fn spooled_batches_are_resent_first_and_oldest_first() {
     fixture.receiver.on_request(|_| Reply::Accept);
     let requests_before = fixture.receiver.request_count();
     let file = fixture.input(3..4);
-    fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
     let order: Vec<String> =
         fixture.receiver.requests()[requests_before..].iter().map(|request| request.ids[0].clone()).collect();
     assert_eq!(order, ["e0", "e1", "e2", "e3"]);
@@ -77,17 +77,17 @@ fn spooled_batches_are_resent_first_and_oldest_first() {
 fn retry_after_is_honored_across_restarts() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::StatusWithHeader(429, "retry-after", "1".to_owned())]);
-    fixture.send(1, &[]).ends_with(0);
+    fixture.send(1, &[]).exits_with(0);
     let requests = fixture.receiver.requests();
     assert!(requests[1].at - requests[0].at >= Duration::from_secs(1));
 
     fixture.receiver.reply_in_order([Reply::StatusWithHeader(503, "retry-after", "86400".to_owned())]);
     let file = fixture.input(1..2);
-    fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(3);
+    fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(3);
     assert!(fixture.files("spool")[0].1["notBefore"].is_string());
-    fixture.run(&["spool", "resend"], &[]).ends_with(3);
+    fixture.run(&["spool", "resend"], &[]).exits_with(3);
     assert_eq!(fixture.receiver.request_count(), 3, "no request before the batch is due");
-    fixture.run(&["spool", "resend", "--force"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend", "--force"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
 
@@ -98,7 +98,7 @@ fn poisoned_batch_does_not_block_the_others() {
         true => Reply::Status(500, String::new()),
         false => Reply::Accept,
     });
-    fixture.send(5, &[("BATCH_SIZE", "1")]).ends_with(3);
+    fixture.send(5, &[("BATCH_SIZE", "1")]).exits_with(3);
     assert_eq!(fixture.receiver.counts().len(), 4);
     assert_eq!(fixture.files("spool").len(), 1);
 }
@@ -107,18 +107,18 @@ fn poisoned_batch_does_not_block_the_others() {
 fn outage_does_not_cost_every_batch_an_attempt() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
-    fixture.send(30, &[("BATCH_SIZE", "1"), NO_RETRIES]).ends_with(3);
+    fixture.send(30, &[("BATCH_SIZE", "1"), NO_RETRIES]).exits_with(3);
     assert_eq!(
         fixture.receiver.request_count(),
         3,
         "after three failed batches in a row nothing more is sent"
     );
     assert_eq!(fixture.files("spool").len(), 30);
-    fixture.run(&["spool", "resend"], &[NO_RETRIES]).ends_with(3);
+    fixture.run(&["spool", "resend"], &[NO_RETRIES]).exits_with(3);
     let charged = fixture.files("spool").iter().filter(|(_, file)| file["retryCount"] != 0).count();
     assert_eq!(charged, 3);
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(30);
 }
 
@@ -139,7 +139,7 @@ fn rejected_token_holds_the_lane_until_it_changes() {
     };
     let file = fixture.input(500..502);
     let run = with_file(&["send", file.to_str().unwrap()]);
-    run.ends_with(3);
+    run.exits_with(3);
     assert!(
         run.stderr.contains("the lane is held until an operator acts: HTTP 401 Unauthorized: who are you?"),
         "{}",
@@ -152,7 +152,7 @@ fn rejected_token_holds_the_lane_until_it_changes() {
         "no batch is charged a retry"
     );
     std::fs::write(&token, "new-token").unwrap();
-    with_file(&["spool", "resend"]).ends_with(0);
+    with_file(&["spool", "resend"]).exits_with(0);
     assert_eq!(fixture.receiver.request_count(), 502, "each batch is sent once");
     fixture.receiver.assert_each_record_once(502);
 }
@@ -161,7 +161,7 @@ fn rejected_token_holds_the_lane_until_it_changes() {
 fn minimal_spool_file_is_sent_under_its_own_key() {
     let fixture = Fixture::new();
     write_minimal_spool_file(&fixture, "a3f2e1b9c4d5e6f7", 1);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     assert_eq!(fixture.receiver.requests()[0].key, "a3f2e1b9c4d5e6f7");
     assert!(fixture.files("spool").is_empty());
 }
@@ -170,7 +170,7 @@ fn minimal_spool_file_is_sent_under_its_own_key() {
 fn corrupt_files_go_to_failed_and_the_others_are_sent() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
-    fixture.send(1, &[NO_RETRIES]).ends_with(3);
+    fixture.send(1, &[NO_RETRIES]).exits_with(3);
     let dir = fixture.path().join("data/spool");
     let good = std::fs::read(&fixture.files("spool")[0].0).unwrap();
     std::fs::write(dir.join("spool_20250101T000000Z_aaaaaaaaaaaa.json"), "").unwrap();
@@ -183,7 +183,7 @@ fn corrupt_files_go_to_failed_and_the_others_are_sent() {
     std::fs::write(dir.join("README"), "not yours").unwrap();
     fixture.receiver.on_request(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     assert_eq!(run.metrics()["failedMoved"], 5);
     assert!(
         run.log("moved to failed")
@@ -202,11 +202,11 @@ fn expired_batch_goes_to_failed_and_is_not_deleted() {
     let old = json!({"records": [{"source_event_id": "e1"}], "firstAttempt": "2020-01-01T00:00:00Z", "retryCount": 1});
     std::fs::write(dir.join("spool_20200101T000000Z_a3f2e1b9c4d5.json"), old.to_string()).unwrap();
     fail_every_request(&fixture);
-    fixture.run(&["spool", "resend"], &[NO_RETRIES]).ends_with(4);
+    fixture.run(&["spool", "resend"], &[NO_RETRIES]).exits_with(4);
     let files = fixture.files("failed");
     assert!(files[0].1["lastError"].as_str().unwrap().contains("SPOOL_RETENTION_DAYS"), "{files:?}");
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["failed", "resend", "--all"], &[]).ends_with(0);
+    fixture.run(&["failed", "resend", "--all"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
 
@@ -214,16 +214,16 @@ fn expired_batch_goes_to_failed_and_is_not_deleted() {
 fn nothing_is_resent_outside_the_window_unless_forced() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
-    fixture.send(1, &[NO_RETRIES]).ends_with(3);
+    fixture.send(1, &[NO_RETRIES]).exits_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
     // A window of one hour that starts twelve hours from now.
     let hour = (jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).hour() + 12) % 24;
     let window = format!("{hour:02}:00-{hour:02}:59 UTC");
     let requests_before = fixture.receiver.request_count();
     let file = fixture.input(1..2);
-    fixture.run(&["send", file.to_str().unwrap()], &[("RESEND_WINDOW", &window)]).ends_with(3);
+    fixture.run(&["send", file.to_str().unwrap()], &[("RESEND_WINDOW", &window)]).exits_with(3);
     assert_eq!(fixture.receiver.request_count(), requests_before + 1, "new batches are sent at any time");
-    fixture.run(&["spool", "resend", "--force"], &[("RESEND_WINDOW", &window)]).ends_with(0);
+    fixture.run(&["spool", "resend", "--force"], &[("RESEND_WINDOW", &window)]).exits_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
 
@@ -232,7 +232,7 @@ fn failed_batch_held_lane_and_recovery_are_reported() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
     let run = fixture.send(1, &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     let path = fixture.files("failed")[0].0.clone();
     let name = path.file_name().unwrap().to_str().unwrap();
     assert!(run.stderr.matches(name).count() >= 2, "not in both the log and the notice: {}", run.stderr);
@@ -240,9 +240,9 @@ fn failed_batch_held_lane_and_recovery_are_reported() {
     fixture.receiver.on_request(|_| Reply::Status(403, String::new()));
     let file = fixture.input(1..2);
     let held = |run: &super::Run| run.stderr.to_lowercase().contains("held");
-    assert!(held(fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(3)));
+    assert!(held(fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(3)));
     fixture.receiver.on_request(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend"], &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert!(run.stderr.contains("recovered at"), "{}", run.stderr);
 }

@@ -11,7 +11,7 @@ use super::receiver::{Reply, TOKEN};
 fn records_arrive_in_batches_with_the_documented_headers() {
     let fixture = Fixture::new();
     let run = fixture.send(250, &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     fixture.receiver.assert_each_record_once(250);
     let requests = fixture.receiver.requests();
     assert_eq!(requests.iter().map(|request| request.ids.len()).collect::<Vec<_>>(), [100, 100, 50]);
@@ -38,7 +38,7 @@ fn network_error_is_retried_without_spooling() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::Disconnect]);
     let run = fixture.send(1, &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     let errors = run.log("not delivered");
     assert_eq!((&errors[0]["retryCount"], &errors[0]["errorKind"]), (&json!(0), &json!("network")));
     assert_eq!(errors[0]["nextBackoff"], 0.02);
@@ -55,7 +55,7 @@ fn batch_is_spooled_after_four_requests_and_delivered_by_the_next_run() {
     let fail = |status| Reply::Status(status, String::new());
     fixture.receiver.reply_in_order([fail(500), fail(502), fail(503), Reply::NeverRespond]);
     let run = fixture.send(2, &[("EXTERNAL_API_TIMEOUT_MS", "400"), ("RETRY_BACKOFF_MS", "50")]);
-    run.ends_with(3);
+    run.exits_with(3);
     let requests = fixture.receiver.requests();
     assert_eq!(requests.len(), 4);
     for (pair, pause) in requests.windows(2).zip([50, 100, 200]) {
@@ -78,7 +78,7 @@ fn batch_is_spooled_after_four_requests_and_delivered_by_the_next_run() {
     assert_eq!((&run.metrics()["sendFailed"], &run.metrics()["spoolSaved"]), (&json!(1), &json!(1)));
 
     let next = fixture.run(&["send", "--json", "/dev/null"], &[]);
-    next.ends_with(0);
+    next.exits_with(0);
     assert_eq!(next.metrics()["spoolResendSuccess"], 1);
     assert!(fixture.files("spool").is_empty());
     fixture.receiver.assert_each_record_once(2);
@@ -87,9 +87,9 @@ fn batch_is_spooled_after_four_requests_and_delivered_by_the_next_run() {
 #[test]
 fn duplicate_batch_is_a_success() {
     let fixture = Fixture::new();
-    fixture.send(3, &[]).ends_with(0);
+    fixture.send(3, &[]).exits_with(0);
     let again = fixture.send(3, &[]);
-    again.ends_with(0);
+    again.exits_with(0);
     assert_eq!(again.log("duplicate data detected")[0]["duplicate"], true);
     let metrics = again.metrics();
     assert_eq!((&metrics["sendSuccess"], &metrics["sendDuplicate"]), (&json!(1), &json!(1)));
@@ -101,7 +101,7 @@ fn duplicate_batch_is_a_success() {
 fn batch_that_arrived_before_a_disconnect_is_counted_once() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptAndDisconnect]);
-    fixture.send(5, &[]).ends_with(0);
+    fixture.send(5, &[]).exits_with(0);
     assert_eq!(fixture.receiver.request_count(), 2);
     fixture.receiver.assert_each_record_once(5);
 }
@@ -111,7 +111,7 @@ fn endless_response_is_read_up_to_a_limit() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptWithEndlessBody]);
     let started = std::time::Instant::now();
-    fixture.send(1, &[("EXTERNAL_API_TIMEOUT_MS", "20000")]).ends_with(0);
+    fixture.send(1, &[("EXTERNAL_API_TIMEOUT_MS", "20000")]).exits_with(0);
     assert!(started.elapsed() < Duration::from_secs(15));
     assert_eq!(fixture.receiver.request_count(), 1);
 }
@@ -121,14 +121,14 @@ fn gzip_settings_compress_bodies_and_spool_files() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     let gzip = [("EXTERNAL_API_GZIP", "on"), ("SPOOL_GZIP", "on"), ("MAX_RETRIES", "0")];
-    fixture.send(5, &gzip).ends_with(3);
+    fixture.send(5, &gzip).exits_with(3);
     let requests = fixture.receiver.requests();
     assert_eq!(requests[0].headers["content-encoding"], "gzip");
     assert_eq!(&requests[0].bytes[..2], [0x1f, 0x8b]);
     let files = fixture.files("spool");
     assert!(files[0].0.to_str().unwrap().ends_with(".json.gz"));
     fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(5);
 }
 
@@ -136,7 +136,7 @@ fn gzip_settings_compress_bodies_and_spool_files() {
 fn send_rate_is_limited() {
     let fixture = Fixture::new();
     let started = std::time::Instant::now();
-    fixture.send(5, &[("BATCH_SIZE", "1"), ("SEND_RATE_PER_SECOND", "10")]).ends_with(0);
+    fixture.send(5, &[("BATCH_SIZE", "1"), ("SEND_RATE_PER_SECOND", "10")]).exits_with(0);
     assert!(started.elapsed() >= Duration::from_millis(390), "{:?}", started.elapsed());
     fixture.receiver.assert_each_record_once(5);
 }
@@ -159,7 +159,7 @@ fn rate_limited_receiver_gets_all_batches_in_one_run() {
         }
     });
     let run = fixture.send(BATCHES, &[("BATCH_SIZE", "1")]);
-    run.ends_with(0);
+    run.exits_with(0);
     fixture.receiver.assert_each_record_once(BATCHES);
     let limited = run.log("rate limited by the receiver").len();
     assert_eq!(fixture.receiver.request_count(), BATCHES + limited);
@@ -174,7 +174,7 @@ fn standard_input_arrays_and_envelopes_are_read() {
     };
     write("array.json", r#"[{"source_event_id":"a"}, {"source_event_id":"b"}]"#);
     write("envelope.json", r#"{"records":[{"source_event_id":"c"}]}"#);
-    fixture.run(&["send", "array.json", "envelope.json"], &[]).ends_with(0);
+    fixture.run(&["send", "array.json", "envelope.json"], &[]).exits_with(0);
     let mut piped = fixture.command(&["send", "-"]);
     piped
         .stdin(std::process::Stdio::piped())
@@ -191,7 +191,7 @@ fn dry_run_sends_and_writes_nothing() {
     let fixture = Fixture::new();
     let file = fixture.input(0..250);
     let run = fixture.run(&["send", "--dry-run", "--json", file.to_str().unwrap()], &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     let summary: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(summary, json!({"records": 250, "batches": 3, "broken": 0}));
     assert!(fixture.receiver.requests().is_empty() && !fixture.path().join("data").exists());
@@ -217,7 +217,7 @@ fn terminal_shows_a_progress_bar() {
     }
     command.current_dir(fixture.path()).env("BATCH_SIZE", "5").env("TERM", "xterm").env_remove("LOG_LEVEL");
     let run = super::Run::of(command.stdin(std::process::Stdio::null()).output().unwrap());
-    run.ends_with(0);
+    run.exits_with(0);
     fixture.receiver.assert_each_record_once(300);
     let shown: Vec<u32> = run
         .stdout

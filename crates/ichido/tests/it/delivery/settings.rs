@@ -32,21 +32,21 @@ fn flags_override_environment_and_environment_overrides_file() {
     fixture.write_settings(&format!(
         "[delivery]\nendpoint = \"{endpoint}\"\nbatch_size = 2\ndata_dir = \"kept\"\n"
     ));
-    fixture.run_without_endpoint(&send, &[]).ends_with(0);
+    fixture.run_without_endpoint(&send, &[]).exits_with(0);
     assert_eq!(fixture.receiver.request_count(), 2, "two batches of two");
     assert!(fixture.path().join("kept/spool").is_dir() && !fixture.path().join("data").exists());
-    fixture.run_without_endpoint(&send, &[("BATCH_SIZE", "4")]).ends_with(0);
+    fixture.run_without_endpoint(&send, &[("BATCH_SIZE", "4")]).exits_with(0);
     assert_eq!(fixture.receiver.request_count(), 3, "one batch of four");
     fixture.write_settings(&format!("[delivery]\nendpoint = \"{UNREACHABLE}\"\nmax_retries = 0\n"));
-    fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", &endpoint)]).ends_with(0);
+    fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", &endpoint)]).exits_with(0);
     let flags = ["--endpoint", endpoint.as_str(), "--data-dir", "other"];
     fixture
         .run_without_endpoint(&[&send[..], &flags].concat(), &[("EXTERNAL_API_ENDPOINT", UNREACHABLE)])
-        .ends_with(0);
+        .exits_with(0);
     assert!(fixture.path().join("other/spool").is_dir());
     // An empty variable counts as unset.
     fixture.write_settings(&format!("[delivery]\nendpoint = \"{endpoint}\"\n"));
-    fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", "")]).ends_with(0);
+    fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", "")]).exits_with(0);
 }
 
 #[test]
@@ -59,17 +59,17 @@ fn all_delivery_commands_use_the_same_data_directory() {
     let settings = settings.to_str().unwrap();
     let with = |args: &[&str]| fixture.run_without_endpoint(&[args, &["--config", settings]].concat(), &[]);
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    with(&["send", file.to_str().unwrap()]).ends_with(3);
+    with(&["send", file.to_str().unwrap()]).exits_with(3);
     assert!(with(&["spool", "list"]).stdout.contains("1 of 1"));
     assert!(
         fixture.run_without_endpoint(&["spool", "list", "--data-dir", "kept"], &[]).stdout.contains("1 of 1")
     );
     assert!(fixture.run_without_endpoint(&["spool", "list"], &[]).stdout.contains("0 of 0"));
     fixture.receiver.on_request(|_| Reply::Status(422, String::new()));
-    with(&["spool", "resend", "--force"]).ends_with(4);
+    with(&["spool", "resend", "--force"]).exits_with(4);
     assert!(with(&["failed", "list"]).stdout.contains("1 of 1"));
     fixture.receiver.on_request(|_| Reply::Accept);
-    with(&["failed", "resend", "--all"]).ends_with(0);
+    with(&["failed", "resend", "--all"]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
 
@@ -80,7 +80,7 @@ fn invalid_setting_is_named_with_the_origin_of_its_value() {
     let error_line = |section: &str, variables: &[(&str, &str)]| {
         fixture.write_settings(&format!("[delivery]\n{section}\n"));
         let run = fixture.run_without_endpoint(&["send", "/dev/null"], variables);
-        run.ends_with(2);
+        run.exits_with(2);
         assert_eq!(run.stderr.trim_end().lines().count(), 1, "{}", run.stderr);
         assert!(!run.stderr.contains("hunter2"), "{}", run.stderr);
         run.stderr.trim_end().strip_prefix("ichido: ").unwrap().to_owned()
@@ -126,7 +126,7 @@ fn invalid_setting_is_named_with_the_origin_of_its_value() {
     fixture.write_settings("");
     let run = fixture.run_without_endpoint(&["send", "/dev/null", "--endpoint", "http://hunter2"], &[]);
     let line = "ichido: delivery.endpoint: must start with https:// (--endpoint)";
-    assert_eq!(run.ends_with(2).stderr.trim_end(), line);
+    assert_eq!(run.exits_with(2).stderr.trim_end(), line);
     assert!(!fixture.path().join("data").exists());
 }
 
@@ -136,12 +136,12 @@ fn token_variable_overrides_token_file() {
     let (endpoint, file) = (fixture.endpoint(), fixture.input(0..1));
     let send = ["send", file.to_str().unwrap()];
     fixture.write_settings(&format!("[delivery]\nendpoint = \"{endpoint}\"\ntoken_file = \"token\"\n"));
-    fixture.run_without_endpoint(&send, &[]).ends_with(0);
+    fixture.run_without_endpoint(&send, &[]).exits_with(0);
     let no_token = [("EXTERNAL_API_TOKEN", "")];
     let run = fixture.run_without_endpoint(&send, &no_token);
-    assert!(run.ends_with(2).stderr.contains("delivery.token_file: cannot read token: "), "{}", run.stderr);
+    assert!(run.exits_with(2).stderr.contains("delivery.token_file: cannot read token: "), "{}", run.stderr);
     std::fs::write(fixture.path().join("token"), "of-the-file\n").unwrap();
-    fixture.run_without_endpoint(&send, &no_token).ends_with(0);
+    fixture.run_without_endpoint(&send, &no_token).exits_with(0);
     assert_eq!(fixture.receiver.requests().last().unwrap().headers["authorization"], "Bearer of-the-file");
 }
 
@@ -149,7 +149,7 @@ fn token_variable_overrides_token_file() {
 fn delivery_section_makes_the_daemon_send() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
     let meter = "[meter]\nlisten = \"127.0.0.1:0\"\n";
     let start = |text: &str| {
@@ -177,7 +177,7 @@ fn delivery_section_makes_the_daemon_send() {
 fn check_reports_the_receiver_and_the_spool() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     fixture.write_settings(&format!("[delivery]\nendpoint = \"{}\"\nbatch_size = 50\n", fixture.endpoint()));
     let run = fixture.run_without_endpoint(&["check"], &[]);
     let receiver = format!("https://localhost:{}", fixture.receiver.address.port());
@@ -186,13 +186,13 @@ fn check_reports_the_receiver_and_the_spool() {
         "ok       delivery  3 batches in the spool, 0 in failed, in data".to_owned(),
         format!("ok       receiver  {receiver} accepts connections"),
     ] {
-        assert!(run.ends_with(0).stdout.contains(&line), "{line}: {}", run.stdout);
+        assert!(run.exits_with(0).stdout.contains(&line), "{line}: {}", run.stdout);
     }
     let requests_before = fixture.receiver.request_count();
     fixture.write_settings("[delivery]\nendpoint = \"https://u:hunter2@h/\"\n");
     let run = fixture.run_without_endpoint(&["check"], &[]);
     assert!(
-        run.ends_with(1).stdout.contains("FAILED   delivery  delivery.endpoint: must not"),
+        run.exits_with(1).stdout.contains("FAILED   delivery  delivery.endpoint: must not"),
         "{}",
         run.stdout
     );

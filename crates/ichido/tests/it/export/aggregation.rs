@@ -14,7 +14,7 @@ fn usage_of_every_kind_of_app_is_exported_exactly_once() {
     stage.settings("zone = \"Asia/Tokyo\"\nmode = \"per_app\"");
     stage.dify.generate(1, 2..=6, 240, "Asia/Tokyo");
     let run = stage.export(&DAYS);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!(run.sum("rows"), 240);
     assert_eq!(stage.receiver.totals(), stage.dify.totals);
     let metadata = stage.receiver.counted().bodies[0]["export_metadata"].clone();
@@ -25,7 +25,7 @@ fn usage_of_every_kind_of_app_is_exported_exactly_once() {
     assert_eq!(stage.watermark().as_deref(), Some("2025-11-08"));
     let batches = stage.receiver.counted().bodies.len();
     let again = stage.export(&DAYS);
-    again.ends_with(0);
+    again.exits_with(0);
     assert_eq!((again.sum("new"), again.sum("records")), (0, again.sum("unchanged")));
     assert_eq!(stage.receiver.counted().bodies.len(), batches, "nothing is sent twice");
     let record: ichido_usage::Record =
@@ -37,7 +37,7 @@ fn usage_of_every_kind_of_app_is_exported_exactly_once() {
 fn receiver_that_upserts_by_model_and_day_gets_one_record_per_model_and_day() {
     let mut stage = Stage::new(ReceiverKind::UpsertByModelDay);
     stage.dify.generate(2, 2..=3, 120, "UTC");
-    stage.export(&DAYS).ends_with(0);
+    stage.export(&DAYS).exits_with(0);
     assert_eq!(stage.receiver.totals(), stage.dify.totals);
     assert_eq!(stage.receiver.counted().updated, 0, "no record overwrote another");
 }
@@ -51,7 +51,7 @@ fn week_is_exported_whole_even_if_the_range_covers_part_of_it() {
         let at = format!("{day} 12:00:00");
         stage.dify.plain(&app, &at, Some(("openai", "gpt-4o")), (10, 1), Some("0.5"), &user);
     }
-    stage.export(&["--from", "2025-01-01", "--to", "2025-01-02"]).ends_with(0);
+    stage.export(&["--from", "2025-01-01", "--to", "2025-01-02"]).exits_with(0);
     let counted = stage.receiver.counted();
     let record: ichido_usage::Record =
         serde_json::from_str(counted.records.values().next().unwrap().get()).unwrap();
@@ -70,7 +70,7 @@ fn days_follow_the_configured_time_zone_across_a_clock_change() {
     for at in ["2025-11-02 06:59:59", "2025-11-02 07:00:00", "2025-11-03 07:59:59", "2025-11-03 08:00:00"] {
         stage.dify.plain(&app, at, Some(("openai", "gpt-4o")), (10, 1), Some("1"), &user);
     }
-    stage.export(&["--from", "2025-11-02", "--to", "2025-11-02"]).ends_with(0);
+    stage.export(&["--from", "2025-11-02", "--to", "2025-11-02"]).exits_with(0);
     let totals = stage.receiver.totals();
     let sums: Vec<(String, u64)> =
         totals.iter().map(|((day, ..), sum)| (day.clone(), sum.requests)).collect();
@@ -86,7 +86,7 @@ fn dry_run_prints_a_table_and_sends_nothing() {
     // A dry run needs no receiver.
     command.env_remove("EXTERNAL_API_ENDPOINT").env_remove("EXTERNAL_API_TOKEN");
     let run = super::Run::of(command.output().unwrap());
-    run.ends_with(0);
+    run.exits_with(0);
     for text in ["2025-11-02", "openai", "gpt-4o", "Help desk", "0.5", "new", "1 record;"] {
         assert!(run.stdout.contains(text), "{text}: {}", run.stdout);
     }
@@ -126,7 +126,7 @@ fn debugger_usage_is_counted_and_flagged_or_excluded_on_request() {
     assert_eq!(run.json()["records"].as_array().unwrap().len(), 0);
     stage.settings("");
     let run = stage.export(&["--month", "2025-11"]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!((run.sum("rows"), run.sum("debugger")), (2, 2));
     let records = stage.receiver.counted().records;
     assert_eq!(records.len(), 2);
@@ -156,7 +156,7 @@ fn nulls_and_rows_of_old_dify_versions_are_counted() {
     ];
     stage.dify.run(&flow, "2025-11-02 23:59:59", "app-run", ("end_user", &user), &nodes);
     let run = stage.export(&["--month", "2025-11"]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!(run.sum("rows"), 3, "usage that code and tool nodes report is not their own");
     assert_eq!(stage.receiver.cost().normalize().to_string(), "0.50345");
     let totals = stage.receiver.totals();
@@ -180,7 +180,7 @@ fn several_workspaces_are_refused_until_one_is_selected() {
         );
     }
     let run = stage.export(&["--month", "2025-11"]);
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(
         run.last_line().contains("export.dify.workspace") && run.last_line().contains(OTHER_TENANT),
         "{}",
@@ -192,7 +192,7 @@ fn several_workspaces_are_refused_until_one_is_selected() {
     );
     stage.settings(&format!("workspace = \"{TENANT}\""));
     std::fs::remove_dir_all(stage.path().join("data")).unwrap();
-    stage.export(&["--month", "2025-11"]).ends_with(0);
+    stage.export(&["--month", "2025-11"]).exits_with(0);
     assert_eq!(stage.receiver.counted().records.len(), 1);
 }
 
@@ -207,12 +207,12 @@ fn usage_events_are_exported_from_json_lines() {
     let text = [line(1, 2, 10), line(2, 2, 20), "no JSON".to_owned(), line(3, 3, 30)].join("\n");
     std::fs::write(stage.path().join("usage.jsonl"), text).unwrap();
     let run = stage.run(&["export", "jsonl", "usage.jsonl", "--json"], &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     assert_eq!((run.sum("rows"), run.sum("new"), run.sum("refused")), (3, 2, 1));
     assert_eq!(stage.receiver.cost().normalize().to_string(), "0.3");
     assert_eq!(stage.files("failed").len(), 1);
     let again = stage.run(&["export", "jsonl", "usage.jsonl", "--json"], &[]);
-    again.ends_with(0);
+    again.exits_with(0);
     assert_eq!((again.sum("new"), again.sum("unchanged"), stage.files("failed").len()), (0, 2, 1));
 }
 
@@ -228,7 +228,7 @@ fn debugger_events_in_json_lines_are_excluded_on_request() {
     let text = [line(true, "0.5"), line(false, "0.25")].join("\n");
     std::fs::write(stage.path().join("usage.jsonl"), text).unwrap();
     let run = stage.run(&["export", "jsonl", "usage.jsonl", "--json"], &[]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!((run.sum("rows"), run.sum("debugger"), run.sum("new")), (2, 1, 1));
     assert_eq!(stage.receiver.cost().normalize().to_string(), "0.25");
 }

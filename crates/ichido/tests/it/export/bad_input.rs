@@ -9,7 +9,7 @@ const MODEL: Option<(&str, &str)> = Some(("openai", "gpt-4o"));
 #[track_caller]
 fn assert_refused(stage: &Stage, args: &[&str], expected: &str) {
     let run = stage.export(args);
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(run.last_line().contains(expected), "{args:?}: {}", run.last_line());
     assert!(stage.receiver.counted().bodies.is_empty());
 }
@@ -37,13 +37,13 @@ fn invalid_days_and_settings_are_named() {
             command.env_remove("DIFY_DATABASE_URL");
         }
         let run = super::Run::of(command.output().unwrap());
-        assert!(run.ends_with(2).last_line().contains(expected), "{settings}: {}", run.last_line());
+        assert!(run.exits_with(2).last_line().contains(expected), "{settings}: {}", run.last_line());
     }
     stage.settings("");
     let plain = stage.run(&["export", "dify", "--yesterday"], &[("EXTERNAL_API_ENVELOPE", "plain")]);
-    assert!(plain.ends_with(2).last_line().contains("EXTERNAL_API_ENVELOPE"));
+    assert!(plain.exits_with(2).last_line().contains("EXTERNAL_API_ENVELOPE"));
     let batch = stage.run(&["export", "dify", "--yesterday"], &[("EXTERNAL_API_CONFLICT", "batch")]);
-    assert!(batch.ends_with(2).last_line().contains("EXTERNAL_API_CONFLICT"));
+    assert!(batch.exits_with(2).last_line().contains("EXTERNAL_API_CONFLICT"));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn missing_table_or_column_is_named_before_anything_is_read() {
     stage.dify.sql("ALTER TABLE messages ADD COLUMN total_price numeric(10,7)");
     assert_refused(&stage, &["--month", "2025-11"], "there is no table workflow_node_executions");
     let check = stage.run(&["check"], &[]);
-    check.ends_with(1);
+    check.exits_with(1);
     assert!(check.stdout.contains("workflow_node_executions"), "{}", check.stdout);
 }
 
@@ -92,7 +92,7 @@ fn invalid_rows_move_to_failed_and_the_others_are_exported() {
     let with_bar = stage.dify.end_user("a|b");
     stage.dify.plain(&app, "2025-11-02 14:00:00", MODEL, (10, 1), Some("1"), &with_bar);
     let run = stage.export(&["--month", "2025-11"]);
-    run.ends_with(4);
+    run.exits_with(4);
     assert_eq!((run.sum("refused"), run.sum("new")), (4, 1));
     assert_eq!(stage.receiver.cost().normalize().to_string(), "0.5");
     let failed: String =
@@ -106,7 +106,7 @@ fn invalid_rows_move_to_failed_and_the_others_are_exported() {
         assert!(failed.contains(expected), "{expected}: {failed}");
     }
     let again = stage.export(&["--month", "2025-11"]);
-    again.ends_with(0);
+    again.exits_with(0);
     assert_eq!(stage.files("failed").len(), 4, "each invalid row is stored once");
 }
 
@@ -114,15 +114,15 @@ fn invalid_rows_move_to_failed_and_the_others_are_exported() {
 fn empty_workspace_is_exported_and_unreachable_database_is_named() {
     let stage = Stage::new(ReceiverKind::FirstWins);
     let run = stage.export(&["--month", "2025-11"]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!((run.sum("rows"), run.sum("records")), (0, 0));
     assert_eq!(stage.watermark().as_deref(), Some("2025-11-30"));
     let unreachable = [("DIFY_DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/d")];
     let check = stage.run(&["check"], &unreachable);
-    check.ends_with(1);
+    check.exits_with(1);
     assert!(check.stdout.contains("Dify's database"), "{}", check.stdout);
     let unset = stage.run(&["export", "dify"], &[("DIFY_DATABASE_URL", "")]);
-    assert!(unset.ends_with(2).last_line().contains("DIFY_DATABASE_URL"));
+    assert!(unset.exits_with(2).last_line().contains("DIFY_DATABASE_URL"));
 }
 
 #[test]
@@ -140,12 +140,12 @@ fn export_needs_only_read_access_to_dify() {
         "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"
     ));
     let url = stage.dify.url.replace("postgres@", &format!("{role}@"));
-    stage.run(&["export", "dify", "--month", "2025-11"], &[("DIFY_DATABASE_URL", &url)]).ends_with(0);
+    stage.run(&["export", "dify", "--month", "2025-11"], &[("DIFY_DATABASE_URL", &url)]).exits_with(0);
     assert_eq!(stage.receiver.counted().records.len(), 1);
     stage.dify.sql(&format!("REVOKE SELECT ON messages FROM {role}"));
     let denied = stage.run(&["export", "dify", "--month", "2025-10"], &[("DIFY_DATABASE_URL", &url)]);
     assert!(
-        denied.ends_with(2).last_line().contains("permission denied for table messages"),
+        denied.exits_with(2).last_line().contains("permission denied for table messages"),
         "{}",
         denied.last_line()
     );

@@ -30,7 +30,7 @@ fn with_exported_week(kind: ReceiverKind) -> (Stage, Vec<String>) {
     let messages =
         (2..9).map(|ago| stage.dify.plain(&app, &noon(ago), MODEL, (10, 1), Some("1"), &user)).collect();
     let (first, last) = (noon(8), noon(2));
-    stage.export(&["--from", day(&first), "--to", day(&last)]).ends_with(0);
+    stage.export(&["--from", day(&first), "--to", day(&last)]).exits_with(0);
     assert_eq!(cost(&stage).to_string(), "7");
     (stage, messages)
 }
@@ -48,7 +48,7 @@ fn late_change_to_an_old_day_is_found_by_updated_at_and_replaces_the_total() {
     // This day is older than those that every run reads again.
     fill_in_later(&stage, &messages[6]);
     let run = stage.export(&[]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!((run.sum("replaced"), run.sum("kept")), (1, 0));
     let change = &run.json()["changes"][0];
     assert_eq!(
@@ -57,7 +57,7 @@ fn late_change_to_an_old_day_is_found_by_updated_at_and_replaces_the_total() {
     );
     assert_eq!(cost(&stage).to_string(), "11");
     let again = stage.export(&[]);
-    again.ends_with(0);
+    again.exits_with(0);
     assert_eq!((again.sum("replaced"), again.sum("new")), (0, 0));
 }
 
@@ -67,7 +67,7 @@ fn changed_total_is_reported_but_not_resent_to_a_first_wins_receiver() {
     fill_in_later(&stage, &messages[0]);
     for _ in 0..2 {
         let run = stage.export(&[]);
-        run.ends_with(0);
+        run.exits_with(0);
         assert_eq!((run.sum("replaced"), run.sum("kept"), run.sum("new")), (0, 1, 0));
         assert_eq!(run.json()["changes"][0]["what"], "not_sent");
     }
@@ -84,7 +84,7 @@ fn newer_total_is_withheld_until_the_spooled_older_one_is_delivered() {
     let (first, last) = (noon(3), noon(2));
     let days = ["--from", day(&first), "--to", day(&last)];
     stage.receiver.set_script(|_| Action::Respond(503));
-    stage.export(&days).ends_with(3);
+    stage.export(&days).exits_with(3);
     assert_eq!(stage.files("spool").len(), 2);
     assert_eq!(
         stage.watermark().as_deref(),
@@ -93,17 +93,17 @@ fn newer_total_is_withheld_until_the_spooled_older_one_is_delivered() {
     );
     fill_in_later(&stage, &message);
     let run = stage.export(&days);
-    run.ends_with(3);
+    run.exits_with(3);
     assert_eq!((run.sum("withheld"), run.sum("replaced")), (1, 0));
     assert_eq!(stage.files("spool").len(), 2, "the newer total is not spooled");
     // Simulates a crash after spooling and before recording it: the export no longer knows which records it spooled.
     std::fs::remove_dir_all(stage.path().join("data/export")).unwrap();
-    stage.export(&days).ends_with(3);
+    stage.export(&days).exits_with(3);
     assert_eq!(stage.files("spool").len(), 2);
     fill_in_later(&stage, &other);
     stage.receiver.set_script(|_| Action::Count);
     // The spooled records are delivered first; the newer totals follow in the same run.
-    stage.export(&days).ends_with(0);
+    stage.export(&days).exits_with(0);
     assert_eq!(cost(&stage).to_string(), "10");
     assert!(stage.files("spool").is_empty());
 }
@@ -116,13 +116,13 @@ fn older_failed_total_does_not_replace_a_newer_one() {
     let last = noon(2);
     let days = ["--from", day(&last), "--to", day(&last)];
     stage.receiver.set_script(|_| Action::Respond(400));
-    stage.export(&days).ends_with(4);
+    stage.export(&days).exits_with(4);
     assert_eq!(stage.files("failed").len(), 1);
     fill_in_later(&stage, &message);
     stage.receiver.set_script(|_| Action::Count);
-    stage.export(&days).ends_with(0);
+    stage.export(&days).exits_with(0);
     let refused = stage.run(&["failed", "resend", "--all"], &[]);
-    refused.ends_with(2);
+    refused.exits_with(2);
     assert!(refused.last_line().contains("older total"), "{}", refused.last_line());
     assert_eq!(cost(&stage).to_string(), "5");
 }
@@ -132,10 +132,10 @@ fn changed_aggregation_settings_are_refused_because_they_would_count_usage_again
     let (stage, _) = with_exported_week(ReceiverKind::FirstWins);
     stage.settings("mode = \"workspace\"");
     let refused = stage.export(&[]);
-    refused.ends_with(2);
+    refused.exits_with(2);
     assert!(refused.last_line().contains("export.dify.mode"), "{}", refused.last_line());
     stage.settings("zone = \"Asia/Tokyo\"");
-    assert!(stage.export(&[]).ends_with(2).last_line().contains("export.dify.zone"));
+    assert!(stage.export(&[]).exits_with(2).last_line().contains("export.dify.zone"));
 }
 
 #[test]
@@ -148,12 +148,12 @@ fn open_day_is_skipped_unless_requested() {
     stage.dify.plain(&app, &started, MODEL, (10, 1), Some("1"), &user);
     stage.dify.plain(&app, &before, MODEL, (10, 1), Some("2"), &user);
     let run = stage.export(&["--from", day(&before), "--to", day(&today)]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert!(run.json()["left_out"].as_str().unwrap().contains(day(&today)), "{}", run.stdout);
     assert_eq!(cost(&stage).to_string(), "2");
     let refused = stage.export(&["--from", day(&today), "--to", day(&today)]);
-    assert!(refused.ends_with(2).last_line().contains("not over yet"), "{}", refused.last_line());
-    stage.export(&["--from", day(&today), "--to", day(&today), "--include-open"]).ends_with(0);
+    assert!(refused.exits_with(2).last_line().contains("not over yet"), "{}", refused.last_line());
+    stage.export(&["--from", day(&today), "--to", day(&today), "--include-open"]).exits_with(0);
     assert_eq!(cost(&stage).to_string(), "3");
     assert_eq!(
         stage.watermark().as_deref(),

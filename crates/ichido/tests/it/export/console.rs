@@ -115,7 +115,7 @@ fn login_works_with_every_dify_generation_over_http_and_https() {
             add_usage(&mut config, 3);
             let stage = Stage::new(tls, config);
             stage.settings(&format!("dify_version = \"{version}\"\nrate_per_second = 500"));
-            stage.export(&[]).ends_with(0);
+            stage.export(&[]).exits_with(0);
             assert_eq!(stage.counted(), (4, "0.53".to_owned()), "{generation:?} {tls}");
             assert_eq!(stage.console.login_counts(), (1, 0, 0));
         }
@@ -129,12 +129,12 @@ fn admin_key_needs_no_login() {
     let stage = Stage::new(true, config);
     stage.settings("rate_per_second = 500");
     let run = stage.export(&[("DIFY_ADMIN_KEY", "admin-hunter2")]);
-    assert!(run.ends_with(2).last_line().contains("export.dify.workspace"), "{}", run.last_line());
+    assert!(run.exits_with(2).last_line().contains("export.dify.workspace"), "{}", run.last_line());
     stage.settings(&format!("workspace = \"{TENANT}\"\nrate_per_second = 500"));
-    stage.export(&[("DIFY_ADMIN_KEY", "admin-hunter2")]).ends_with(0);
+    stage.export(&[("DIFY_ADMIN_KEY", "admin-hunter2")]).exits_with(0);
     assert_eq!((stage.counted(), stage.console.login_counts()), ((2, "0.51".to_owned()), (0, 0, 0)));
     let run = stage.export(&[("DIFY_ADMIN_KEY", "another-hunter2")]);
-    assert!(run.ends_with(2).last_line().contains("DIFY_ADMIN_KEY"), "{}", run.last_line());
+    assert!(run.exits_with(2).last_line().contains("DIFY_ADMIN_KEY"), "{}", run.last_line());
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn expired_session_is_refreshed_or_replaced_by_a_new_login() {
             add_usage(&mut config, 7);
             let stage = Stage::new(false, config);
             stage.settings(&format!("dify_version = \"{version}\"\nrate_per_second = 500"));
-            stage.export(&[]).ends_with(0);
+            stage.export(&[]).exits_with(0);
             assert_eq!(stage.counted(), (8, "0.57".to_owned()));
             let (logins, bad_logins, refreshed) = stage.console.login_counts();
             assert_eq!(bad_logins, 0);
@@ -163,7 +163,7 @@ fn refused_login_is_never_retried() {
     let stage = Stage::new(false, config);
     stage.settings("rate_per_second = 500");
     let run = stage.export(&[("DIFY_PASSWORD", "wrong-hunter2")]);
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(run.last_line().contains("refuses the login"), "{}", run.last_line());
     assert_eq!(stage.console.login_counts(), (0, 1, 0));
     assert!(stage.receiver.counted().bodies.is_empty());
@@ -176,7 +176,7 @@ fn listing_ends_even_if_every_page_is_the_first_one() {
     config.repeats_first_page = true;
     let stage = Stage::new(false, config);
     stage.settings("rate_per_second = 500");
-    stage.export(&[]).ends_with(0);
+    stage.export(&[]).exits_with(0);
     assert_eq!(stage.counted(), (3, "0.52".to_owned()));
     assert!(stage.console.requests().len() < 60, "{:?}", stage.console.requests());
 }
@@ -188,7 +188,7 @@ fn list_that_is_reordered_while_being_read_loses_and_duplicates_nothing() {
     config.reorders_while_read = true;
     let stage = Stage::new(false, config);
     stage.settings("rate_per_second = 1000");
-    stage.export(&[]).ends_with(0);
+    stage.export(&[]).exits_with(0);
     assert_eq!(stage.counted(), (131, "1.8".to_owned()));
     assert_eq!(stage.receiver.counted().duplicates, 0);
 }
@@ -201,7 +201,7 @@ fn brief_console_outage_is_retried() {
     stage.settings("rate_per_second = 500");
     stage.console.fail_next(1);
     // The login may be retried: the console was unavailable and did not refuse it.
-    stage.export(&[]).ends_with(0);
+    stage.export(&[]).exits_with(0);
     assert_eq!(stage.counted(), (2, "0.51".to_owned()));
 }
 
@@ -210,6 +210,6 @@ fn workspace_without_apps_has_no_usage() {
     let stage = Stage::new(false, Config::new(Generation::Base64));
     stage.settings("rate_per_second = 500");
     let run = stage.export(&[]);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!(run.sum("rows"), 0);
 }

@@ -31,8 +31,8 @@ fn concurrent_export_is_refused_and_names_the_running_process() {
     std::fs::write(dir.join("lock"), "process 4711 since 2025-11-29T00:00:00Z\n").unwrap();
     lock.lock().unwrap();
     let run = stage.run(&ALL_DAYS, &[]);
-    run.ends_with(2);
+    run.exits_with(2);
     assert!(run.last_line().contains("process 4711 since 2025-11-29"), "{}", run.last_line());
     drop(lock);
-    stage.run(&ALL_DAYS, &[]).ends_with(0);
+    stage.run(&ALL_DAYS, &[]).exits_with(0);
 }

@@ -50,7 +50,7 @@ fn stage(meter: &Meter, profile: &'static str, mode: &str) -> Stage {
 fn assert_totals_match(stage: &Stage, meter: &Meter) {
     assert_eq!(totals(meter), stage.dify.totals, "exact totals by day and model");
     let same = stage.run(&["reconcile", "--json"], &[]);
-    same.ends_with(0);
+    same.exits_with(0);
     assert_eq!(same.json()["receiver_answers"], true);
 }
 

@@ -9,7 +9,7 @@ const DAYS: [&str; 4] = ["--from", "2025-11-01", "--to", "2025-11-05"];
 
 fn reconcile(stage: &Stage, code: i32) -> Value {
     let run = stage.run(&["reconcile", "--json"], &[]);
-    run.ends_with(code);
+    run.exits_with(code);
     run.json()
 }
 
@@ -24,8 +24,8 @@ fn differences_of(value: &Value) -> Vec<(String, String)> {
 fn every_difference_between_source_sent_and_counted_is_listed_by_record() {
     let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.dify.generate(5, 2..=4, 60, "UTC");
-    assert!(stage.run(&["reconcile"], &[]).ends_with(2).last_line().contains("nothing was exported yet"));
-    stage.export(&DAYS).ends_with(0);
+    assert!(stage.run(&["reconcile"], &[]).exits_with(2).last_line().contains("nothing was exported yet"));
+    stage.export(&DAYS).exits_with(0);
     let all = reconcile(&stage, 0);
     assert_eq!(all["differences"].as_array().unwrap().len(), 0);
     let cost: String = all["periods"][1]["counted"]["cost"]["USD"].as_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ fn every_difference_between_source_sent_and_counted_is_listed_by_record() {
     expected.sort();
     assert_eq!(differences, expected);
     let table = stage.run(&["reconcile"], &[]);
-    assert!(table.ends_with(1).stdout.contains("not counted by the receiver"), "{}", table.stdout);
+    assert!(table.exits_with(1).stdout.contains("not counted by the receiver"), "{}", table.stdout);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn late_changes_and_spooled_records_are_differences() {
     stage
         .receiver
         .set_script(|request_number| if request_number == 1 { Action::Count } else { Action::Respond(503) });
-    stage.run(&[&["export", "dify"], &DAYS[..]].concat(), &[("MAX_RETRIES", "0")]).ends_with(3);
+    stage.run(&[&["export", "dify"], &DAYS[..]].concat(), &[("MAX_RETRIES", "0")]).exits_with(3);
     stage.dify.sql(&format!("UPDATE messages SET total_price = 2 WHERE id = '{first}'"));
     let kinds: Vec<String> =
         differences_of(&reconcile(&stage, 1)).into_iter().map(|(_, what)| what).collect();

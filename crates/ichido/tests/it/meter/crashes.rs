@@ -41,7 +41,7 @@ fn kill_repeatedly(db: &str) {
         counted_before = counted;
     }
     // Sends the spool, what killed senders left in flight, and the whole file again.
-    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "5")]).ends_with(0);
+    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "5")]).exits_with(0);
     assert!(sender_files(dir.path(), "spool").is_empty() && sender_files(dir.path(), "failed").is_empty());
     assert_eq!(counted_records(&meter), RECORDS);
     meter.process.kill();

@@ -23,10 +23,10 @@ fn resending_usage_over_tls_changes_nothing() {
         ("EXTERNAL_API_GZIP", "on"),
     ];
     let first = send(dir.path(), &meter, &file, &envelope);
-    first.ends_with(0);
+    first.exits_with(0);
     assert_eq!((&first.metrics()["sendSuccess"], &first.metrics()["sendDuplicate"]), (&json!(3), &json!(0)));
     let second = send(dir.path(), &meter, &file, &[]);
-    second.ends_with(0);
+    second.exits_with(0);
     assert_eq!(
         (&second.metrics()["sendSuccess"], &second.metrics()["sendDuplicate"]),
         (&json!(3), &json!(3))
@@ -51,7 +51,7 @@ fn invalid_record_goes_to_failed_with_the_meter_error() {
     // The response names the invalid record, so the sender does not have to bisect the batch.
     let file = write_jsonl(dir.path(), (0..300).map(|id| if id % 100 == 17 { bad(id) } else { record(id) }));
     let run = send(dir.path(), &meter, &file, &[]);
-    run.ends_with(4);
+    run.exits_with(4);
     let failed = sender_files(dir.path(), "failed");
     assert_eq!(failed.len(), 3);
     for file in failed {
@@ -66,7 +66,7 @@ fn invalid_record_goes_to_failed_with_the_meter_error() {
     let metrics = crate::support::http::get(meter.admin, "/metrics").text();
     assert!(metrics.contains("ichido_meter_batches_total{status=\"207\"} 3"), "{metrics}");
     // When the file is sent again, the valid records are duplicates.
-    send(dir.path(), &meter, &file, &[]).ends_with(4);
+    send(dir.path(), &meter, &file, &[]).exits_with(4);
     assert_eq!(meter.totals().0, 297);
 }
 
@@ -76,7 +76,7 @@ fn data_without_usage_records_holds_the_lane() {
     let meter = Meter::start(dir.path());
     let file = write_jsonl(dir.path(), (0..200).map(|id| json!({"id": format!("order-{id}"), "qty": 1})));
     let run = send(dir.path(), &meter, &file, &[]);
-    run.ends_with(3);
+    run.exits_with(3);
     assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
     assert!(sender_files(dir.path(), "failed").is_empty());
     let kept: usize =
@@ -91,7 +91,7 @@ fn large_batches_get_short_responses_and_arrive_complete() {
     let file = write_jsonl(dir.path(), (0..5_000).map(record));
     let size = [("BATCH_SIZE", "2500")];
     let run = send(dir.path(), &meter, &file, &size);
-    run.ends_with(0);
+    run.exits_with(0);
     assert_eq!(run.metrics()["sendTotal"], 2);
     assert_eq!(send(dir.path(), &meter, &file, &size).metrics()["sendDuplicate"], 2);
     // With an invalid record the response lists every result. That is more than the sender reads, so it splits the
@@ -99,7 +99,7 @@ fn large_batches_get_short_responses_and_arrive_complete() {
     let mut bad = record(9_999);
     bad["model"] = json!("");
     let file = write_jsonl(dir.path(), (0..2_000).map(record).chain([bad]).chain((5_000..5_400).map(record)));
-    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "10000")]).ends_with(4);
+    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "10000")]).exits_with(4);
     let failed = sender_files(dir.path(), "failed");
     assert_eq!((failed.len(), failed[0]["records"].as_array().unwrap().len()), (1, 1));
     assert_eq!(meter.totals().0, 5_400);
@@ -111,7 +111,7 @@ fn invalid_records_of_a_batch_go_to_failed_with_their_reasons() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
     let file = write_jsonl(dir.path(), (0..50).map(record_of_one_day));
-    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "50")]).ends_with(4);
+    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "50")]).exits_with(4);
     let failed = sender_files(dir.path(), "failed");
     let records: usize = failed.iter().map(|file| file["records"].as_array().unwrap().len()).sum();
     assert_eq!((records, meter.totals().0), (49, 1));
@@ -124,9 +124,9 @@ fn wrong_token_holds_the_lane_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &format!("a={TOKEN}"))]);
     let file = write_jsonl(dir.path(), (0..10).map(record));
-    send(dir.path(), &meter, &file, &[("EXTERNAL_API_TOKEN", "wrong-token")]).ends_with(3);
+    send(dir.path(), &meter, &file, &[("EXTERNAL_API_TOKEN", "wrong-token")]).exits_with(3);
     assert_eq!(meter.totals().0, 0);
-    send(dir.path(), &meter, &file, &[]).ends_with(0);
+    send(dir.path(), &meter, &file, &[]).exits_with(0);
     assert_eq!(meter.totals().0, 10);
 }
 
@@ -149,19 +149,19 @@ fn spooled_export_does_not_overwrite_newer_totals() {
     let address = meter.address.to_string();
     meter.process.kill();
     // The meter is down, so the first total is spooled.
-    send(dir.path(), &meter, &total("1"), &envelope).ends_with(3);
+    send(dir.path(), &meter, &total("1"), &envelope).exits_with(3);
     let spool = dir.path().join("data/spool");
     let parked = dir.path().join("parked");
     std::fs::rename(&spool, &parked).unwrap();
     // Export timestamps are in seconds, so the next export needs a later second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let meter = Meter::start_with(dir.path(), &["--listen", &address], &profile);
-    send(dir.path(), &meter, &total("2.5"), &envelope).ends_with(0);
+    send(dir.path(), &meter, &total("2.5"), &envelope).exits_with(0);
     assert_eq!(meter.totals().2, "2.5");
     std::fs::remove_dir_all(&spool).unwrap();
     std::fs::rename(&parked, &spool).unwrap();
     let mut resend = super::sender_command(dir.path(), &meter, &["spool", "resend", "--force", "--json"]);
-    crate::delivery::Run::of(resend.envs(envelope).output().unwrap()).ends_with(0);
+    crate::delivery::Run::of(resend.envs(envelope).output().unwrap()).exits_with(0);
     assert!(sender_files(dir.path(), "spool").is_empty());
     assert_eq!(meter.totals(), (1, 1, "2.5".to_owned()));
 }

@@ -96,9 +96,9 @@ fn records_are_sent() {
 fn spooled_and_failed_batches_are_resent() {
     let stage = Fixture::new();
     stage.receiver.on_request(|_| Reply::Status(422, "no".to_owned()));
-    stage.send(1, &[("MAX_RETRIES", "0")]).ends_with(4);
+    stage.send(1, &[("MAX_RETRIES", "0")]).exits_with(4);
     stage.receiver.on_request(|_| Reply::Status(503, String::new()));
-    stage.send(2, &[("MAX_RETRIES", "0")]).ends_with(3);
+    stage.send(2, &[("MAX_RETRIES", "0")]).exits_with(3);
     stage.receiver.on_request(|_| Reply::Accept);
     let (failed, _) = stage.files("failed").remove(0);
     let name = failed.file_stem().unwrap().to_str().unwrap().to_owned();
