@@ -35,7 +35,11 @@ pub(crate) async fn marks_are_shared_with_other_consumers(server: Server) {
 
     let put = server.client().await.put_item().table_name(&server.table).item("event_key", s("Ev1"));
     let refused = put.condition_expression("attribute_not_exists(event_key)").send().await.unwrap_err();
-    assert_eq!(refused.code(), Some("ConditionalCheckFailedException"), "the seed's consumer sees our mark");
+    assert_eq!(
+        refused.code(),
+        Some("ConditionalCheckFailedException"),
+        "other consumers of the table see our mark"
+    );
 
     let theirs =
         [("event_key", s("Ev2")), ("processed_at", n(SECONDS - 60)), ("ttl", n(TTL)), ("file_id", s("F2"))];
