@@ -34,7 +34,7 @@ impl Cron {
         Ok(Self { minutes, zone })
     }
 
-    /// The first occurrence after this moment. `None` if there is none, as for 30 February.
+    /// The first occurrence after this moment, or `None` if the expression never matches, such as 30 February.
     pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
         let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
         let next = self.minutes.find_next_occurrence(&at.to_zoned(self.zone.clone()), false).ok()?;

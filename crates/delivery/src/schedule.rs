@@ -17,7 +17,7 @@ const MINUTE_MS: u64 = 60 * 1000;
 /// A position in a schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// Every minute if there is none.
+    /// `None`: every minute.
     cron: Option<Cron>,
     /// Occurrences up to here have been taken.
     taken_until: Timestamp,
@@ -47,7 +47,7 @@ impl Schedule {
         is_due
     }
 
-    /// How long until the next occurrence, if the clock does not jump. `None` if there is none.
+    /// How long until the next occurrence, if the clock does not jump. `None`: it never occurs.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         self.next(now).map(|next| Duration::from_millis(next.0.saturating_sub(now.0)))
     }

@@ -4,30 +4,6 @@ use std::net::SocketAddr;
 
 use crate::Invalid;
 
-/// The value of an environment variable.
-pub fn text(name: &str) -> Result<Option<String>, Invalid> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Invalid::new(name, "is not valid UTF-8")),
-    }
-}
-
-/// The value of an environment variable that must be a whole number.
-pub fn number(name: &str) -> Result<Option<u64>, Invalid> {
-    let Some(value) = text(name)? else { return Ok(None) };
-    value.trim().parse().map(Some).map_err(|_| Invalid::new(name, "must be a whole number"))
-}
-
-/// The value, if it is within its limits.
-pub fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Invalid> {
-    if (least..=most).contains(&value) {
-        Ok(value)
-    } else {
-        Err(Invalid::new(name, format!("is {value}; it must be between {least} and {most}")))
-    }
-}
-
 /// A socket address, where `localhost` stands for 127.0.0.1.
 pub fn address(name: &str, text: &str) -> Result<SocketAddr, Invalid> {
     let text =
@@ -45,4 +21,32 @@ pub fn location(url: &str) -> String {
     let host = rest.rsplit('@').next().unwrap_or_default();
     let host = if rest.starts_with("//") { host.trim_start_matches('/') } else { host };
     format!("{scheme} {}", host.split('?').next().unwrap_or_default()).trim_end().to_owned()
+}
+
+/// A URL for output: without user, password and parameters.
+pub(crate) fn without_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once(':') else { return "***".to_owned() };
+    let slashes = if rest.starts_with("//") { "//" } else { "" };
+    // Everything before the last @ may be a password, even in a malformed URL.
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let rest = rest.strip_prefix(slashes).unwrap_or(rest);
+    format!("{scheme}:{slashes}{}", rest.split('?').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_credentials_and_parameters() {
+        for (url, shown) in [
+            ("http://127.0.0.1:5000/api", "http://127.0.0.1:5000/api"),
+            ("postgres://u:hunter2@db:5432/app?password=hunter2", "postgres://db:5432/app"),
+            ("redis://:hun?ter2@x@db", "redis://db"),
+            ("file:data/ledger", "file:data/ledger"),
+            ("hunter2", "***"),
+        ] {
+            assert_eq!(without_credentials(url), shown);
+        }
+    }
 }

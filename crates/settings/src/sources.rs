@@ -9,7 +9,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 
 use crate::file::File;
-use crate::{Invalid, Kind, Setting, location, settings};
+use crate::parse::without_credentials;
+use crate::{Invalid, Kind, Setting, settings};
 
 /// What precedes the name of a variable, in the metadata of its value.
 const VARIABLE: &str = "variable ";
@@ -235,7 +236,9 @@ impl Sources {
     fn effective_at(&self, setting: &Setting, path: String) -> Effective {
         let value = match self.value(&path) {
             Some(_) if setting.is_secret => Some(serde_json::json!("***")),
-            Some(Value::String(_, url)) if setting.is_url => Some(serde_json::json!(location(&url))),
+            Some(Value::String(_, url)) if setting.is_url => {
+                Some(serde_json::json!(without_credentials(&url)))
+            }
             Some(value) => serde_json::to_value(value).ok(),
             None => setting.default.clone(),
         };

@@ -1,4 +1,4 @@
-//! The overview: effects, replays, claims in doubt, what waits for delivery, and health.
+//! The overview: effects, replays, claims in doubt, undelivered batches, and health.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -16,9 +16,8 @@ pub struct FoundClaim {
 /// Finds the claim with this key. Tenant and route narrow the search; if both are given, the key is complete and
 /// nothing is searched.
 ///
-/// Claims in `states` come first: the ledger may have an index on states, and of several claims with this key, the one
-/// in such a state is meant. If there is none, all states are searched, so that a settled claim is refused because it
-/// is settled.
+/// Claims in `states` are searched first: the ledger may have an index on states, and such a claim is preferred over
+/// others with the same key. Otherwise all states are searched, so that a settled claim is refused because it is settled.
 pub(super) async fn find(
     ledger: &Ledger,
     selector: &ClaimSelector,

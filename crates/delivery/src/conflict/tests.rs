@@ -9,7 +9,7 @@ const IN_FLIGHT: &str = r#"{"type":"/.well-known/idempotency/in-flight","status"
 const IN_DOUBT: &str = r#"{"type":"https://x/.well-known/idempotency/in-doubt"}"#;
 const BATCH: &str = r#"{"error": "duplicate batch detected"}"#;
 
-/// The evidence of a test case. By default there is none.
+/// The evidence of a test case; empty by default.
 #[derive(Clone, Default)]
 struct Case {
     setting: Conflict,

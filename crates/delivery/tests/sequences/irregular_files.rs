@@ -63,7 +63,7 @@ fn play() {
     let layout = Layout::new(&data);
     assert_eq!(layout.count(BatchDir::Spool).unwrap(), 0);
     assert_eq!(layout.count(BatchDir::Failed).unwrap(), 8, "each is kept where a person looks");
-    assert!(world.failed_reported() >= 8, "and a person is told");
+    assert!(world.failed_reported() >= 8, "operators are notified");
     let kept = fs::read_dir(layout.dir(BatchDir::Failed)).unwrap().map(|entry| entry.unwrap());
     assert_eq!(kept.filter(|entry| entry.file_type().unwrap().is_fifo()).count(), 2);
     assert!(notices.join("notice_20250118T120530Z_0123456789abcdef.json.unreadable").exists());

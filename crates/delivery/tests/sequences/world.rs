@@ -65,7 +65,7 @@ impl Clock for AdjustableClock {
     }
 }
 
-/// What operators were told.
+/// The notices that operators received.
 #[derive(Debug, Default)]
 struct Operators {
     is_down: AtomicBool,
@@ -341,7 +341,7 @@ impl World {
         self.resend(&Selection::new(BatchDir::Spool, Vec::new(), true));
         self.check(&Action::Pass);
         let layout = Layout::new(&self.data());
-        assert_eq!(layout.count(BatchDir::Spool).unwrap(), 0, "what waits is sent");
+        assert_eq!(layout.count(BatchDir::Spool).unwrap(), 0, "every spooled batch is sent");
         self.resend(&Selection::new(BatchDir::Failed, Vec::new(), true));
         self.check(&Action::Pass);
         let on_disk = self.on_disk();
@@ -362,7 +362,7 @@ impl World {
         assert!(reported >= least as u64, "{reported} reported of {:?} {:?}", self.failed, self.invalid);
     }
 
-    /// How many failed batches operators were told of.
+    /// How many failed batches were reported in notices.
     pub(crate) fn failed_reported(&self) -> u64 {
         self.channel.failed.load(Relaxed)
     }

@@ -35,7 +35,7 @@ impl RawTenant {
             Some(("cookie", _)) => return Err(bad("names no cookie")),
             Some(("jwt", "")) => return Err(bad("names no claim")),
             Some(("jwt", claim)) => return self.verified(claim),
-            Some(_) => return Err(bad("is of no known kind")),
+            Some(_) => return Err(bad("is not a known rule")),
         };
         let given = [
             ("jwt_key_file", tls::non_empty(self.jwt_key_file).is_some()),

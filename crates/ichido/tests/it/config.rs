@@ -22,10 +22,10 @@ fn values_are_shown_with_their_origin_and_without_secrets() {
     std::fs::write(dir.path().join("ichido.toml"), settings).unwrap();
     let shown = show(dir.path(), &[("EXTERNAL_API_TOKEN", "hunter2"), ("MAX_RETRIES", "7")]);
     for (setting, value, origin) in [
-        ("gateway.upstream", "http 127.0.0.1:5000", "ichido.toml:2"),
+        ("gateway.upstream", "http://127.0.0.1:5000", "ichido.toml:2"),
         ("gateway.routes[0].lease_ms", "5000", "ichido.toml:5"),
         ("gateway.listen", "127.0.0.1:8080", "default"),
-        ("ledger.url", "redis db:6379/0", "--ledger"),
+        ("ledger.url", "redis://db:6379/0", "--ledger"),
         ("delivery.token", "***", "environment variable EXTERNAL_API_TOKEN"),
         ("delivery.max_retries", "7", "environment variable MAX_RETRIES"),
         ("delivery.endpoint", "null", "default"),
