@@ -2,7 +2,7 @@
 //!
 //! This crate defines keys, fingerprints, tokens and records, and the state table as pure functions ([`rules`]). It has no
 //! runtime, no sockets and no files. Every ledger backend either calls these functions or is tested to agree with them.
-//! The model check in `tests/model` drives the same functions.
+//! The model check in `tests/it/model` drives the same functions.
 
 mod batch_key;
 mod caller;
@@ -39,3 +39,8 @@ pub use record::{Done, Doubt, DoubtReason, Holder, Phase, Record, State};
 pub use settle::{Adopted, CurrentState, Resolution, Resolved, Settle, Settled};
 pub use time::{Clock, ManualClock, SteadyTime, SystemClock, Timestamp};
 pub use to_hex::to_hex;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

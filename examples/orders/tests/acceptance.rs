@@ -5,19 +5,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
+use ichido_testkit::http_client::{post, send};
+use ichido_testkit::process::Process;
 use tempfile::TempDir;
 
-#[path = "../../../crates/ichido/tests/it/support/http.rs"]
-#[allow(dead_code, reason = "shared with the tests of the gateway")]
-mod http;
-
-use http::{post, send};
-
 struct Orders {
-    child: Child,
+    _process: Process,
     address: SocketAddr,
     dir: Arc<TempDir>,
 }
@@ -29,24 +25,13 @@ impl Orders {
 
     /// Starts with the ledger that an earlier process left in this directory.
     fn start_in(dir: Arc<TempDir>) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_orders"))
-            .current_dir(dir.path())
-            .env("ORDERS_LISTEN", "127.0.0.1:0")
-            .env_remove("ORDERS_LEDGER")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orders"));
+        command.current_dir(dir.path()).env("ORDERS_LISTEN", "127.0.0.1:0").env_remove("ORDERS_LEDGER");
+        let mut process = Process::start(&mut command).unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
-        Self { child, address, dir }
-    }
-}
-
-impl Drop for Orders {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Self { _process: process, address, dir }
     }
 }
 

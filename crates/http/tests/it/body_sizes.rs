@@ -216,7 +216,7 @@ async fn an_event_stream_is_streamed_immediately(store: Store) {
         let event = Bytes::from(format!("data: {number}\n\n"));
         send.send(Ok(event.clone())).unwrap();
         // It arrives while the response is still open.
-        let frame = tokio::time::timeout(crate::support::TEST_TIMEOUT, response.frame()).await.unwrap();
+        let frame = tokio::time::timeout(crate::support::TIMEOUT, response.frame()).await.unwrap();
         assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), event);
     }
     instance.send(order("k")).await.assert_problem(409, "in-flight");

@@ -8,8 +8,8 @@ use ichido_http::{InFlight, Journal, Route, ServerErrors};
 use ichido_ledger::Ledger;
 
 use crate::support::{
-    AnyBody, Behavior, FaultyBackend, Gate, Instance, Store, TEST_TIMEOUT, Upstream, ms, on_every_ledger,
-    order, post, route, rules, short_timeouts, text,
+    AnyBody, Behavior, FaultyBackend, Gate, Instance, Store, TIMEOUT, Upstream, ms, on_every_ledger, order,
+    post, route, rules, short_timeouts, text,
 };
 
 on_every_ledger! {
@@ -78,7 +78,7 @@ async fn a_different_caller_is_refused_while_the_claim_is_in_doubt(store: Store)
 async fn a_different_caller_does_not_wait_for_a_running_request(store: Store) {
     let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let patient = Route { in_flight: InFlight::Wait(10 * TEST_TIMEOUT), ..route() };
+    let patient = Route { in_flight: InFlight::Wait(10 * TIMEOUT), ..route() };
     let here = Instance::new(&store, patient.clone(), &upstream).await;
     let elsewhere = Instance::new(&store, patient, &upstream).await;
     let first = here.spawn(from("a"));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use ichido_core::State;
 use ichido_http::{Journal, Route};
 use ichido_ledger::{Ledger, Settings};
+use ichido_testkit::tcp_proxy::Fault;
 use tokio_util::sync::CancellationToken;
 
-use crate::lossy_proxy::Fault;
 use crate::support::{
-    Behavior, FaultyBackend, Gate, Instance, Store, TEST_TIMEOUT, Upstream, ms, on_every_ledger, order, post,
+    Behavior, FaultyBackend, Gate, Instance, Store, TIMEOUT, Upstream, ms, on_every_ledger, order, post,
     route, rules, short_timeouts, text, until,
 };
 
@@ -50,7 +50,7 @@ async fn missed(store: &Store, key: &str, behavior: Behavior) {
     let Scene { faulty, journal, instance, other } = scene(store, dir.path(), route(), &upstream).await;
     let first = instance.spawn(order(key));
     upstream.started(1).await;
-    faulty.all(behavior);
+    faulty.all_claims(behavior);
     gate.open();
     let first = first.await.unwrap();
     first.assert_first(201, "run 1");
@@ -60,7 +60,7 @@ async fn missed(store: &Store, key: &str, behavior: Behavior) {
     instance.send(post("/orders", key, "else")).await.assert_problem(422, "key-reused");
     assert_eq!(journal.drain(&instance.ledger).await, 1, "the entry is still in the journal");
     // After the outage.
-    faulty.all(Behavior::Normal);
+    faulty.all_claims(Behavior::Normal);
     assert_eq!(journal.drain(&instance.ledger).await, 0);
     for instance in [&instance, &other] {
         instance.send(order(key)).await.assert_replay(201, "run 1");
@@ -181,7 +181,7 @@ async fn a_completion_reaches_a_disconnected_server_later(store: Store) {
     }
     assert_eq!(upstream.runs(), 1);
     stop.cancel();
-    tokio::time::timeout(TEST_TIMEOUT, draining).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, draining).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

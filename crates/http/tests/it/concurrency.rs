@@ -55,7 +55,7 @@ async fn a_thousand_identical_requests_over_several_instances_run_once(store: St
 async fn a_thousand_waiters_over_several_instances_get_the_same_response(store: Store) {
     let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let waiting = Route { in_flight: InFlight::Wait(crate::support::TEST_TIMEOUT), ..route() };
+    let waiting = Route { in_flight: InFlight::Wait(crate::support::TIMEOUT), ..route() };
     let instances = instances(&store, 4, &waiting, &upstream).await;
     let callers: Vec<_> = (0..CALLERS).map(|number| instances[number % 4].spawn(order("k"))).collect();
     upstream.started(1).await;
@@ -76,7 +76,7 @@ async fn a_thousand_waiters_over_several_instances_get_the_same_response(store: 
 async fn nested_and_interleaved_claims_keep_their_own_keys(store: Store) {
     let inner_upstream =
         Upstream::new(async |call| Ok(text(200, &format!("inner {}", call.parts.uri.path()))));
-    let waiting = Route { in_flight: InFlight::Wait(crate::support::TEST_TIMEOUT), ..route() };
+    let waiting = Route { in_flight: InFlight::Wait(crate::support::TIMEOUT), ..route() };
     let inner = Instance::new(&store, waiting, &inner_upstream).await;
     let gate = Gate::closed();
     let outer_upstream = Upstream::new({

@@ -3,12 +3,14 @@
 use hmac::{Hmac, KeyInit, Mac};
 use http::Request;
 use http::header::CONTENT_TYPE;
-use ichido_core::{Key, Scope};
-use ichido_http::{InFlight, Mode, Preset, Route, Rules, Scheme, Secret, Signature};
+use ichido_core::{Clock, Key, Scope, SystemClock};
+use ichido_http::{
+    ClientErrors, InFlight, Mode, Preset, Route, Rules, Scheme, Secret, ServerErrors, Signature,
+};
 use sha2::Sha256;
 
 use crate::support::{
-    AnyBody, Gate, Instance, Store, TEST_TIMEOUT, Upstream, body, chunks, on_embedded_ledgers,
+    AnyBody, Gate, Instance, Store, TIMEOUT, Upstream, body, chunks, get, on_embedded_ledgers,
     on_every_ledger, rules, text,
 };
 
@@ -22,8 +24,11 @@ on_embedded_ledgers! {
     a_source_is_searched_in_headers_and_body_before_the_next,
     the_credentials_of_an_event_do_not_matter,
     an_event_without_a_success_is_in_doubt_or_released,
+    a_route_can_release_events_that_failed,
     an_event_that_an_operator_resolves_as_done_gets_a_success,
     an_unsigned_request_claims_nothing,
+    a_request_that_was_not_signed_recently_claims_nothing,
+    another_spelling_of_a_signed_path_is_refused,
     a_signature_covers_a_body_on_disk,
     an_observed_route_refuses_no_signature,
 }
@@ -182,6 +187,18 @@ async fn an_event_without_a_success_is_in_doubt_or_released(store: Store) {
     }
 }
 
+async fn a_route_can_release_events_that_failed(store: Store) {
+    let (server_errors, client_errors) = (Some(ServerErrors::Release), Some(ClientErrors::Release));
+    let route = Route { server_errors, client_errors, ..Preset::SlackEvents.route() };
+    for status in [409, 500, 502] {
+        let instance = Instance::new(&store, route.clone(), &Upstream::responding(status)).await;
+        for run in 1..=2 {
+            let sent = instance.send(event("/slack/events", "{\"event_id\":\"Ev1\"}"));
+            sent.await.assert_first(status, &format!("run {run}"));
+        }
+    }
+}
+
 async fn an_event_that_an_operator_resolves_as_done_gets_a_success(store: Store) {
     let upstream = Upstream::responding(500);
     let instance = Instance::new(&store, Preset::SlackEvents.route(), &upstream).await;
@@ -198,7 +215,7 @@ async fn an_event_that_an_operator_resolves_as_done_gets_a_success(store: Store)
 async fn retries_wait_for_the_first_response_and_the_claim_has_metadata(store: Store) {
     let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let route = Route { in_flight: InFlight::Wait(TEST_TIMEOUT), ..Preset::SlackEvents.route() };
+    let route = Route { in_flight: InFlight::Wait(TIMEOUT), ..Preset::SlackEvents.route() };
     let (here, elsewhere) = (
         Instance::new(&store, route.clone(), &upstream).await,
         Instance::new(&store, route, &upstream).await,
@@ -234,15 +251,22 @@ async fn retries_wait_for_the_first_response_and_the_claim_has_metadata(store: S
 
 const SECRET: &str = "shhh";
 
+fn checked_by(scheme: Scheme) -> Option<Signature> {
+    Signature::new(scheme, Secret::new(SECRET).into_iter().collect())
+}
+
 fn signed_route() -> Route {
-    let secrets = Secret::new(SECRET).into_iter().collect();
-    Route { signature: Signature::new(Scheme::GitHub, secrets), ..Preset::GitHub.route() }
+    Route { signature: checked_by(Scheme::GitHub), ..Preset::GitHub.route() }
 }
 
 fn signature(content: &str) -> String {
+    format!("sha256={}", hmac(content))
+}
+
+fn hmac(signed: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
-    mac.update(content.as_bytes());
-    format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
+    mac.update(signed.as_bytes());
+    hex::encode(mac.finalize().into_bytes())
 }
 
 fn delivery(content: &str, signature: &str) -> Request<AnyBody> {
@@ -266,6 +290,47 @@ async fn an_unsigned_request_claims_nothing(store: Store) {
     instance.send(delivery("{\"a\":1}", &signature("{\"a\":1}"))).await.assert_first(201, "run 1");
     instance.send(delivery("{}", "sha256=00")).await.assert_problem(401, "signature-refused");
     instance.send(delivery("{\"a\":1}", &signature("{\"a\":1}"))).await.assert_replay(201, "run 1");
+}
+
+async fn a_request_that_was_not_signed_recently_claims_nothing(store: Store) {
+    let upstream = Upstream::counting();
+    let route = Route { signature: checked_by(Scheme::Slack), ..Preset::SlackEvents.route() };
+    let instance = Instance::new(&store, route, &upstream).await;
+    let seconds = SystemClock::default().now().0 / 1000;
+    let [now, early, late] = [seconds, seconds - 400, seconds + 400].map(|time| time.to_string());
+    let signed = |time: &str, content: &str, sent: &str| {
+        let signature = format!("v0={}", hmac(&format!("v0:{time}:{content}")));
+        let request = with(event("/slack/events", sent), "x-slack-signature", &signature);
+        with(request, "x-slack-request-timestamp", time)
+    };
+    let content = "{\"event_id\":\"Ev1\"}";
+    let mut without_time = signed(&now, content, content);
+    without_time.headers_mut().remove("x-slack-request-timestamp");
+    let old = [early.as_str(), late.as_str(), "yesterday"].map(|time| signed(time, content, content));
+    for request in old.into_iter().chain([without_time]) {
+        let refused = instance.send(request).await;
+        refused.assert_problem(401, "timestamp-refused");
+        assert!(refused.text().contains("X-Slack-Request-Timestamp"), "{refused:?}");
+    }
+    // Even a challenge, which is never claimed, must be signed.
+    let refused = instance.send(signed(&now, content, r#"{"type":"url_verification"}"#)).await;
+    refused.assert_problem(401, "signature-refused");
+    assert!(refused.text().contains("X-Slack-Signature") && !refused.text().contains(SECRET), "{refused:?}");
+    assert!(instance.claims().await.is_empty() && upstream.runs() == 0);
+    instance.send(signed(&now, content, content)).await.assert_first(201, "run 1");
+}
+
+/// Many services read `/hooks/` or `/hook%73` as `/hooks`.
+async fn another_spelling_of_a_signed_path_is_refused(store: Store) {
+    let upstream = Upstream::counting();
+    let route = Route { matches: "POST /hooks".parse().unwrap(), ..signed_route() };
+    let instance = Instance::new(&store, route, &upstream).await;
+    for path in ["/hooks/", "/hook%73", "//hooks", "/Hooks"] {
+        instance.send(event(path, "{}")).await.assert_problem(400, "request-refused");
+    }
+    assert!(instance.claims().await.is_empty() && upstream.runs() == 0);
+    instance.send(event("/other", "{}")).await.assert_first(201, "run 1");
+    instance.send(get("/hooks/")).await.assert_first(201, "run 2");
 }
 
 async fn a_signature_covers_a_body_on_disk(store: Store) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use ichido_core::{Phase, Timestamp};
 use ichido_http::{InDoubt, Route};
 use ichido_ledger::Ledger;
+use ichido_testkit::clock::JumpingClock;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    Behavior, FaultyBackend, Gate, Instance, JumpingClock, Process, Store, TEST_TIMEOUT, Upstream, ms,
-    on_every_ledger, order, route, rules, until,
+    Behavior, FaultyBackend, Gate, Instance, Process, Store, TIMEOUT, Upstream, ms, on_every_ledger, order,
+    route, rules, until,
 };
 
 on_every_ledger! {
@@ -114,8 +115,7 @@ async fn a_clock_jump_takes_no_claim_over(store: Store) {
     let route = Route { in_doubt: InDoubt::Retry, ..route() };
     let holder = Instance::new(&store, route.clone(), &upstream).await;
     let clock = Arc::new(JumpingClock::default());
-    let settings =
-        ichido_ledger::Settings { clock: clock.clone(), timeout: TEST_TIMEOUT, ..Default::default() };
+    let settings = ichido_ledger::Settings { clock: clock.clone(), timeout: TIMEOUT, ..Default::default() };
     let jumper = Ledger::new(store.backend_at(clock.clone()).await, settings);
     let jumper = Instance::of(jumper, rules(route), &upstream);
     let first = holder.spawn(order("k"));

@@ -42,8 +42,9 @@ async fn requests_over_the_limit_are_refused_and_not_claimed(store: Store) {
     let instance = Instance::of(store.ledger().await, rules, &upstream);
     let held = [instance.spawn(order("a")), instance.spawn(order("b"))];
     upstream.started(2).await;
-    instance.send(order("c")).await.assert_problem(503, "overloaded");
-    assert_eq!(instance.record("c").await, None);
+    let refused = instance.send(order("c")).await;
+    refused.assert_problem(503, "overloaded");
+    assert_eq!((refused.header("retry-after"), instance.record("c").await), (Some("1"), None));
     gate.open();
     for held in held {
         assert_eq!(held.await.unwrap().status, 201);

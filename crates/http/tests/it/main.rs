@@ -30,8 +30,3 @@ mod takeovers;
 mod tenants;
 mod verdicts;
 mod wait_mode;
-
-#[path = "../../../ledger/tests/support/lossy_proxy.rs"]
-mod lossy_proxy;
-#[path = "../../../ledger/tests/support/servers.rs"]
-mod servers;

@@ -92,8 +92,8 @@ async fn an_observed_route_does_not_wait_for_the_ledger(store: Store) {
         };
         let ledger = ichido_ledger::Ledger::new(faulty.clone(), settings);
         let instance = Instance::of(ledger, rules(observed()), &upstream);
-        faulty.all(behavior);
-        let sent = tokio::time::timeout(crate::support::TEST_TIMEOUT, instance.send(order("k"))).await;
+        faulty.all_claims(behavior);
+        let sent = tokio::time::timeout(crate::support::TIMEOUT, instance.send(order("k"))).await;
         sent.expect("a response in time").assert_first(201, "run 1");
     }
 }
@@ -217,7 +217,7 @@ async fn a_panic_decrements_the_in_flight_gauge() {
         let upstream = Upstream::new(async |_| panic!("intended: every run panics"));
         let faulty = FaultyBackend::wrap(Store::memory().backend().await);
         if route.outage == ichido_http::Outage::Open {
-            faulty.all(Behavior::Refused);
+            faulty.all_claims(Behavior::Refused);
         }
         let ledger = ichido_ledger::Ledger::new(faulty, crate::support::short_timeouts());
         let (instance, metrics) = with_metrics(ledger, rules(route), &upstream);

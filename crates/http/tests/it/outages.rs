@@ -30,10 +30,10 @@ async fn during_an_outage_a_closed_route_refuses(store: Store) {
     let upstream = Upstream::counting();
     let faulty = FaultyBackend::wrap(store.backend().await);
     let instance = Instance::impatient(faulty.clone(), during(Outage::Closed), &upstream);
-    faulty.all(Behavior::Refused);
+    faulty.all_claims(Behavior::Refused);
     instance.send(order("k")).await.assert_problem(503, "ledger-unavailable");
     assert_eq!(upstream.runs(), 0);
-    faulty.all(Behavior::Normal);
+    faulty.all_claims(Behavior::Normal);
     instance.send(order("k")).await.assert_first(201, "run 1");
     instance.send(order("k")).await.assert_replay(201, "run 1");
 }
@@ -42,7 +42,7 @@ async fn during_an_outage_an_open_route_runs_unprotected(store: Store) {
     let upstream = Upstream::counting();
     let faulty = FaultyBackend::wrap(store.backend().await);
     let instance = Instance::impatient(faulty.clone(), during(Outage::Open), &upstream);
-    faulty.all(Behavior::Refused);
+    faulty.all_claims(Behavior::Refused);
     for run in 1..=2 {
         let mut request = order("k");
         request.headers_mut().insert("idempotency-attempt", 9.into());
@@ -52,7 +52,7 @@ async fn during_an_outage_an_open_route_runs_unprotected(store: Store) {
         assert_eq!(got.header("idempotency-key-lifetime"), None, "nothing is stored");
     }
     assert!(upstream.calls().iter().all(|call| !call.parts.headers.contains_key("idempotency-attempt")));
-    faulty.all(Behavior::Normal);
+    faulty.all_claims(Behavior::Normal);
     let got = instance.send(order("k")).await;
     got.assert_first(201, "run 3");
     assert_eq!(got.header("idempotency-unprotected"), None);
@@ -73,7 +73,7 @@ async fn during_an_outage_a_fallback_route_claims_locally_and_hands_over_later(s
 
     let healthy = instance.send(order("before")).await;
     assert_eq!((healthy.status.as_u16(), healthy.header("idempotency-degraded")), (201, None));
-    faulty.all(Behavior::Refused);
+    faulty.all_claims(Behavior::Refused);
     let first = instance.send(order("k")).await;
     first.assert_first(201, "x");
     assert_eq!(first.header("idempotency-degraded"), Some("true"));
@@ -88,10 +88,10 @@ async fn during_an_outage_a_fallback_route_claims_locally_and_hands_over_later(s
     reused.assert_problem(422, "key-reused");
     assert_eq!(reused.header("idempotency-degraded"), Some("true"));
 
-    faulty.all(Behavior::Normal);
+    faulty.all_claims(Behavior::Normal);
     until("the claim is handed over", async || {
         // After the pause, a request that only the primary can decide triggers the probe.
-        instance.send(post("/probes", &crate::servers::unique(), "")).await;
+        instance.send(post("/probes", &ichido_testkit::ledger_server::unique(), "")).await;
         other.record("k").await.is_some()
     })
     .await;
@@ -109,7 +109,7 @@ async fn an_outage_at_completion_loses_no_response_and_runs_nothing_twice(store:
     let other = Instance::new(&store, crate::support::route(), &upstream).await;
     faulty.settlements(Behavior::Refused);
     instance.send(order("k")).await.assert_first(201, "run 1");
-    faulty.all(Behavior::Normal);
+    faulty.all_claims(Behavior::Normal);
     other.send_until_settled(|| order("k")).await.assert_problem(409, "in-doubt");
     assert_eq!(upstream.runs(), 1);
 }

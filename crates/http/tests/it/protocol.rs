@@ -164,7 +164,7 @@ async fn a_retry_of_a_running_request_is_in_flight(store: Store) {
     let before = instance.record("k").await.unwrap();
     let got = instance.send(order("k")).await;
     got.assert_problem(409, "in-flight");
-    assert!(got.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(got.header("retry-after"), Some("1"));
     assert_eq!(instance.record("k").await.unwrap(), before);
     gate.open();
     first.await.unwrap().assert_first(201, "run 1");

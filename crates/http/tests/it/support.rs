@@ -1,8 +1,6 @@
-//! The test kit: stores, instances, a scriptable service, and clients.
+//! Stores, instances, a scriptable service, and clients.
 
 mod client;
-mod clock;
-mod faulty_backend;
 mod instance;
 mod server;
 mod store;
@@ -11,11 +9,10 @@ mod upstream;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+pub(crate) use ichido_testkit::faulty_backend::{Behavior, FaultyBackend};
+pub(crate) use ichido_testkit::wait::{TIMEOUT, until};
 
 pub(crate) use client::{Received, get, order, patch, post};
-pub(crate) use clock::JumpingClock;
-pub(crate) use faulty_backend::{Behavior, FaultyBackend};
 pub(crate) use instance::{Instance, Process, route, rules, short_timeouts};
 pub(crate) use server::Server;
 pub(crate) use store::Store;
@@ -66,18 +63,6 @@ pub(crate) async fn on_all_ledgers(case: fn(Store) -> Pin<Box<dyn Future<Output 
 }
 
 pub(crate) use {on_embedded_ledgers, on_every_ledger};
-
-/// Long enough for a busy machine.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Waits until a condition holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
-}
 
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -6,7 +6,7 @@ use ichido_http::{InFlight, Route};
 use tokio::time::Instant;
 
 use crate::support::{
-    Gate, Instance, Store, TEST_TIMEOUT, Upstream, ms, on_every_ledger, order, post, route, text, until,
+    Gate, Instance, Store, TIMEOUT, Upstream, ms, on_every_ledger, order, post, route, text, until,
 };
 
 on_every_ledger! {
@@ -24,8 +24,8 @@ fn waiting(limit: Duration) -> Route {
 async fn waiters_in_every_process_get_the_stored_response(store: Store) {
     let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let here = Instance::new(&store, waiting(TEST_TIMEOUT), &upstream).await;
-    let elsewhere = Instance::new(&store, waiting(TEST_TIMEOUT), &upstream).await;
+    let here = Instance::new(&store, waiting(TIMEOUT), &upstream).await;
+    let elsewhere = Instance::new(&store, waiting(TIMEOUT), &upstream).await;
     let first = here.spawn(order("k"));
     upstream.started(1).await;
     let waiters: Vec<_> = (0..10).map(|number| [&here, &elsewhere][number % 2].spawn(order("k"))).collect();
@@ -69,8 +69,8 @@ async fn exactly_one_waiter_runs_when_the_first_response_is_not_stored(store: St
             }
         }
     });
-    let here = Instance::new(&store, waiting(TEST_TIMEOUT), &upstream).await;
-    let elsewhere = Instance::new(&store, waiting(TEST_TIMEOUT), &upstream).await;
+    let here = Instance::new(&store, waiting(TIMEOUT), &upstream).await;
+    let elsewhere = Instance::new(&store, waiting(TIMEOUT), &upstream).await;
     let first = here.spawn(order("k"));
     upstream.started(1).await;
     let waiters: Vec<_> = (0..20).map(|number| [&here, &elsewhere][number % 2].spawn(order("k"))).collect();
@@ -103,8 +103,8 @@ async fn a_waiter_learns_of_doubt(store: Store) {
             }
         }
     });
-    let here = Instance::new(&store, waiting(TEST_TIMEOUT), &upstream).await;
-    let elsewhere = Instance::new(&store, waiting(TEST_TIMEOUT), &upstream).await;
+    let here = Instance::new(&store, waiting(TIMEOUT), &upstream).await;
+    let elsewhere = Instance::new(&store, waiting(TIMEOUT), &upstream).await;
     let first = here.spawn(order("k"));
     upstream.started(1).await;
     let waiters = [here.spawn(order("k")), elsewhere.spawn(order("k"))];
@@ -121,9 +121,9 @@ async fn a_waiter_learns_of_doubt(store: Store) {
 async fn latencies(store: &Store) -> (Duration, Duration) {
     let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let here = Instance::new(store, waiting(TEST_TIMEOUT), &upstream).await;
-    let elsewhere = Instance::new(store, waiting(TEST_TIMEOUT), &upstream).await;
-    let key = crate::servers::unique();
+    let here = Instance::new(store, waiting(TIMEOUT), &upstream).await;
+    let elsewhere = Instance::new(store, waiting(TIMEOUT), &upstream).await;
+    let key = ichido_testkit::ledger_server::unique();
     let first = here.spawn(order(&key));
     upstream.started(1).await;
     let timed = |instance: &Instance| {

@@ -1,15 +1,16 @@
 //! The admin port of `ichido claims`: access control, health checks, and operations on claims.
 
 use std::io::{BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::ledger;
 use crate::serving::Serving;
-use crate::support::eventually;
-use crate::support::http::{connect, head, read_response};
 use crate::{ichido, refused, stderr};
+use ichido_testkit::http_client::{connect, head, read_response};
+use ichido_testkit::ledger_server::LedgerServer;
+use ichido_testkit::tcp_proxy::Fault;
+use ichido_testkit::wait::eventually;
 
 fn serving(dir: &tempfile::TempDir, token: Option<&str>) -> Serving {
     Serving::claims(dir.path(), "memory:", token)
@@ -20,20 +21,21 @@ fn process_reports_health_and_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
     let health = claims.get("/healthz");
-    assert_eq!((health.status, health.body.as_str()), (200, r#"{"status":"ok"}"#));
+    assert_eq!((health.status, health.text().as_str()), (200, r#"{"status":"ok"}"#));
     let ready = claims.get("/readyz");
     assert_eq!(ready.status, 200);
-    assert_eq!(ready.body, r#"{"checks":[{"name":"ledger","ok":true}],"status":"ready"}"#);
+    assert_eq!(ready.text(), r#"{"checks":[{"name":"ledger","ok":true}],"status":"ready"}"#);
     claims.get("/v1/ledger/stats");
     let metrics = claims.get("/metrics");
-    assert!(metrics.head.contains("content-type: text/plain"), "{}", metrics.head);
+    assert!(metrics.header("content-type").unwrap().starts_with("text/plain"), "{metrics:?}");
+    let metrics = metrics.text();
     for name in ["ichido_ledger_claims_total{", "ichido_ledger_seconds_bucket{"] {
-        assert!(metrics.body.contains(name), "{name} is not in {}", metrics.body);
+        assert!(metrics.contains(name), "{name} is not in {metrics}");
     }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
     claims.says("loses everything");
     let log = claims.stderr();
-    for text in [&claims.address, "memory", "survives nothing"] {
+    for text in [claims.address.to_string().as_str(), "memory", "survives nothing"] {
         assert!(log.contains(text), "{text:?} is not in {log}");
     }
     assert_eq!(log.matches("loses everything").count(), 1, "warned more than once: {log}");
@@ -49,7 +51,7 @@ fn everything_but_health_checks_requires_the_token() {
     for path in ["/metrics", "/v1/claims", "/v1/ledger/stats", "/v1/ledger/capabilities", "/nowhere", "/"] {
         let response = claims.get(path);
         assert_eq!((response.status, response.problem().as_str()), (401, "token-refused"), "{path}");
-        assert!(response.head.contains("www-authenticate: bearer"), "{}", response.head);
+        assert_eq!(response.header("www-authenticate"), Some("Bearer"), "{response:?}");
     }
     assert_eq!(claims.post("/v1/ledger/sweep", "").status, 401);
     for (authorization, status) in [("Bearer s3cret", 200), ("Bearer s3cre", 401), ("Basic s3cret", 401)] {
@@ -94,7 +96,7 @@ fn error_names_the_port_in_use() {
 fn foreign_pages_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
-    let port = claims.address.rsplit(':').next().unwrap().to_owned();
+    let port = claims.address.port();
     for host in
         ["evil.example".to_owned(), format!("evil.example:{port}"), format!("127.0.0.1.nip.io:{port}")]
     {
@@ -214,62 +216,14 @@ async fn operators_find_and_resolve_claims_over_http() {
     }
 }
 
-/// Forwards connections to a server until it is cut.
-struct Forwarder {
-    address: String,
-    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
-}
-
-impl Forwarder {
-    fn start(server: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let open = Arc::new(Mutex::new(Some(Vec::new())));
-        let streams = open.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let upstream = TcpStream::connect(&server).unwrap();
-                match &mut *streams.lock().unwrap() {
-                    Some(open) => open.extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]),
-                    None => continue,
-                }
-                pipe(client.try_clone().unwrap(), upstream.try_clone().unwrap());
-                pipe(upstream, client);
-            }
-        });
-        Self { address, open }
-    }
-
-    /// Closes all connections, and every later one at once.
-    fn cut(&self) {
-        for stream in self.open.lock().unwrap().take().unwrap() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-    }
-}
-
-fn pipe(mut from: TcpStream, mut to: TcpStream) {
-    std::thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = from.read(&mut bytes) {
-            if to.write_all(&bytes[..count]).is_err() {
-                break;
-            }
-        }
-    });
-}
-
-#[test]
-fn process_is_not_ready_while_its_ledger_is_unreachable() {
-    let url = std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
-    let server = url.strip_prefix("redis://").unwrap().split('/').next().unwrap();
-    let (user, server) = server.rsplit_once('@').unwrap_or(("", server));
-    let forwarder = Forwarder::start(server.to_owned());
-    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+#[tokio::test(flavor = "multi_thread")]
+async fn process_is_not_ready_while_its_ledger_is_unreachable() {
+    let redis = LedgerServer::redis().await;
+    let proxy = redis.proxy();
     let dir = tempfile::tempdir().unwrap();
-    let claims = Serving::claims(dir.path(), &format!("redis://{user}{}", forwarder.address), None);
+    let claims = Serving::claims(dir.path(), &redis.url_through(&proxy), None);
     assert_eq!(claims.get("/readyz").status, 200);
-    forwarder.cut();
+    proxy.set(Fault::Refuse);
     // The result of a check is cached for half a second.
     let ready = eventually("the process is not ready", || {
         Some(claims.get("/readyz")).filter(|ready| ready.status == 503)
@@ -293,7 +247,7 @@ fn first_signal_drains_and_second_exits_at_once() {
     assert!(!dir.path().join("ledger/holder").exists(), "a clean exit must remove the holder file");
 
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
-    let mut caller = TcpStream::connect(&claims.address).unwrap();
+    let mut caller = connect(claims.address).unwrap();
     let head = format!(
         "POST /v1/claims/resolve HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{{",
         claims.address
@@ -311,10 +265,9 @@ fn first_signal_drains_and_second_exits_at_once() {
 fn health_checks_work_while_all_connections_are_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
-    let address = claims.address.parse().unwrap();
     let mut held: Vec<_> = (0..300)
         .map(|_| {
-            let mut stream = connect(address).unwrap();
+            let mut stream = connect(claims.address).unwrap();
             let json = [("Content-Type", "application/json")];
             stream.write_all(&head("POST", "/v1/claims", &json, Some(9))).unwrap();
             stream

@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use ichido_testkit::free_port;
+
 use crate::{ichido, refused, stderr};
 
 fn is_empty(dir: &Path) -> bool {
@@ -42,8 +44,7 @@ fn unknown_log_level_is_an_error() {
 #[test]
 fn unreachable_server_is_reported_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    // A free port: nobody listens on it any more.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     for url in [
         format!("postgres://user:hunter2@127.0.0.1:{port}/db"),
         format!("redis://:hunter2@127.0.0.1:{port}"),

@@ -1,6 +1,9 @@
 //! `ichido check` reports on the settings and on every connection.
 
-use crate::support::certificate;
+use ichido_testkit::certificates::write_self_signed;
+use ichido_testkit::pgbouncer::PgBouncer;
+use ichido_testkit::{free_port, required_env, tcp_server};
+
 use crate::{json, ok, refused, run, stdout};
 
 #[test]
@@ -31,20 +34,38 @@ fn memory_ledger_is_a_warning() {
 #[test]
 fn failed_check_exits_with_1() {
     let dir = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("redis://127.0.0.1:{port}");
+    let url = format!("redis://127.0.0.1:{}", free_port());
     let output = run(dir.path(), &["check", "--ledger", &url]);
     assert!(stdout(&output).contains("FAILED"), "{}", stdout(&output));
     let line = refused(dir.path(), &["check", "--ledger", &url], 1);
     assert!(line.contains("1 of 3 checks failed"), "{line}");
 }
 
+/// What `ichido run` would refuse, `ichido check` reports.
+#[test]
+fn admin_port_that_everyone_could_reach_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("ichido.toml"), "[admin]\nlisten = \"0.0.0.0:9090\"\n").unwrap();
+    let output = run(dir.path(), &["check", "--ledger", "memory:"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("0.0.0.0:9090 is not on loopback and requires a token"),
+        "{}",
+        stdout(&output)
+    );
+    let text = crate::ichido(dir.path())
+        .args(["check", "--ledger", "memory:"])
+        .env("ICHIDO_ADMIN_TOKEN", "at-least-16-characters")
+        .output()
+        .unwrap();
+    assert!(text.status.success(), "{}", stdout(&text));
+}
+
 #[test]
 fn servers_are_reached() {
     let dir = tempfile::tempdir().unwrap();
     for (name, backend) in [("ICHIDO_TEST_POSTGRES_URL", "postgres"), ("ICHIDO_TEST_REDIS_URL", "redis")] {
-        let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
-        let report = json(dir.path(), &["check", "--json", "--ledger", &url]);
+        let report = json(dir.path(), &["check", "--json", "--ledger", &required_env(name)]);
         assert_eq!(report["capabilities"]["backend"], backend);
     }
 }
@@ -53,16 +74,15 @@ fn servers_are_reached() {
 #[test]
 fn ca_file_adds_to_the_system_authorities() {
     let dir = tempfile::tempdir().unwrap();
-    certificate(dir.path());
+    write_self_signed(dir.path());
     let other = dir.path().join("cert.pem");
-    let given = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name}: run `cargo xtask test`"));
-    let ledger = format!("{}?ca_file={}", given("ICHIDO_TEST_REDIS_TLS_URL"), other.display());
+    let ledger = format!("{}?ca_file={}", required_env("ICHIDO_TEST_REDIS_TLS_URL"), other.display());
     let check = |system: &std::path::Path| {
         let mut check = crate::ichido(dir.path());
         check.args(["check", "--ledger", &ledger]).env("SSL_CERT_FILE", system).env_remove("SSL_CERT_DIR");
         check.output().unwrap()
     };
-    let output = check(given("ICHIDO_TEST_CA_FILE").as_ref());
+    let output = check(required_env("ICHIDO_TEST_CA_FILE").as_ref());
     assert!(output.status.success(), "{}", stdout(&output));
     assert_eq!(check(&other).status.code(), Some(1), "the CA of the server is not trusted");
 }
@@ -71,7 +91,7 @@ fn ca_file_adds_to_the_system_authorities() {
 #[test]
 fn pooler_in_front_of_postgres_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let pooler = crate::pgbouncer::PgBouncer::start("transaction", 2);
+    let pooler = PgBouncer::start("transaction", 2);
     let url = pooler.url(&format!("check_{}", std::process::id()));
     let text = crate::ok(dir.path(), &["check", "--ledger", &url]);
     assert!(text.contains("behind a pooler in transaction mode"), "{text}");
@@ -86,8 +106,7 @@ fn pooler_in_front_of_postgres_is_reported() {
 #[test]
 fn upstream_from_the_environment_is_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = tcp_server::start(drop);
     for section in ["[gateway]\n", ""] {
         std::fs::write(dir.path().join("ichido.toml"), format!("[ledger]\nurl = \"memory:\"\n{section}"))
             .unwrap();
@@ -102,8 +121,7 @@ fn upstream_from_the_environment_is_checked() {
 #[test]
 fn gateway_section_is_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = tcp_server::start(drop);
     std::fs::write(
         dir.path().join("ichido.toml"),
         format!("[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{address}\"\n"),

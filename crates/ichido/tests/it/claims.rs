@@ -1,8 +1,6 @@
 //! The claim API, called over HTTP as from any language.
 
 mod event_checks;
-#[path = "../../../ledger/tests/support/lossy_proxy.rs"]
-pub(crate) mod lossy_proxy;
 mod monitoring;
 mod openapi;
 mod outages;
@@ -11,7 +9,8 @@ mod two_phase;
 
 use serde_json::{Value, json};
 
-use crate::serving::{Response, Serving};
+use crate::serving::Serving;
+use ichido_testkit::http_client::Response;
 
 const CHECK: &str = "/v1/events/check";
 
@@ -46,7 +45,7 @@ fn update_claim(claims: &Serving, verb: &str, body: Value) -> Response {
 
 /// The sum of a metric over the series whose labels contain `label`.
 fn metric(claims: &Serving, name: &str, label: &str) -> f64 {
-    let text = claims.get("/metrics").body;
+    let text = claims.get("/metrics").text();
     let values = text.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let labels = series.strip_prefix(name)?;

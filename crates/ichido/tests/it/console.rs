@@ -75,7 +75,7 @@ fn start_with_claims_and_variables(dir: &Path, variables: &[(&str, &str)]) -> Se
         let metadata = serde_json::json!({ "channel": "C01", HOSTILE: HOSTILE });
         let body = serde_json::json!({ "key": key, "lease_ms": lease_ms, "metadata": metadata });
         let response = claims.post("/v1/claims", &body.to_string());
-        assert_eq!(response.status, 201, "{}", response.body);
+        assert_eq!(response.status, 201, "{}", response.text());
         response.json()["token"].as_str().unwrap().to_owned()
     };
     for number in 0..60 {

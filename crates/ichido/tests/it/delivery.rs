@@ -3,14 +3,13 @@
 mod components;
 mod conflicts;
 mod crashes;
-pub(crate) mod daemon;
+mod daemon;
 mod disk;
 mod invalid_input;
 mod misbehaving_receiver;
 mod network;
 mod notices;
 mod operator_commands;
-pub(crate) mod receiver;
 mod resending;
 mod sending;
 mod settings;
@@ -18,30 +17,46 @@ mod settings;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use ichido_testkit::certificates::{Authority, Identity};
+use ichido_testkit::receiver::Receiver;
 use serde_json::{Value, json};
 
-use self::receiver::{Receiver, TOKEN};
+/// The token that commands send to the receiver.
+const TOKEN: &str = "tok-3n-hunter2";
 
 /// A working directory and a receiver. Commands run in the directory and send to the receiver.
 pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     pub(crate) receiver: Receiver,
+    /// The certificate of the authority that commands trust.
+    pub(crate) ca: PathBuf,
+    /// What the receiver presents.
+    identity: Identity,
 }
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        let authority = Authority::new();
+        let identity = authority.localhost();
+        Self::with_certificate(&authority, identity)
+    }
+
+    /// A receiver that presents this certificate to commands that trust this authority.
+    fn with_certificate(trusted: &Authority, identity: Identity) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let receiver = Receiver::start(dir.path());
-        Self { dir, receiver }
+        let ca = dir.path().join("ca.pem");
+        std::fs::write(&ca, trusted.pem()).unwrap();
+        let receiver = Receiver::start_tls(identity.config.clone()).unwrap();
+        Self { dir, receiver, ca, identity }
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The base URL of the receiver, and the path of the CA certificate to trust.
-    pub(crate) fn receiver_url_and_ca(&self) -> (String, PathBuf) {
-        (format!("https://localhost:{}", self.receiver.address.port()), self.receiver.ca.clone())
+    /// A URL of the receiver.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.receiver.address().port())
     }
 
     /// An `ichido` command with a short retry backoff.
@@ -52,12 +67,9 @@ impl Fixture {
             command.env_remove(name);
         });
         command
-            .env(
-                "EXTERNAL_API_ENDPOINT",
-                format!("https://localhost:{}/v1/usage", self.receiver.address.port()),
-            )
+            .env("EXTERNAL_API_ENDPOINT", self.url("/v1/usage"))
             .env("EXTERNAL_API_TOKEN", TOKEN)
-            .env("EXTERNAL_API_CA_FILE", &self.receiver.ca)
+            .env("EXTERNAL_API_CA_FILE", &self.ca)
             .env("RETRY_BACKOFF_MS", "20")
             .env("LOG_LEVEL", "info");
         command

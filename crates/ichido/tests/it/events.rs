@@ -3,7 +3,6 @@
 mod aws_policies;
 mod caller;
 mod clients;
-mod http_proxy;
 mod instance;
 mod json_lines_process;
 mod many_instances;
@@ -17,21 +16,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use self::caller::Caller;
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
 
 /// Environment variables with the URLs of DynamoDB-compatible servers.
 const DYNOXIDE: &str = "ICHIDO_TEST_DYNAMODB_URL";
 const AMAZON: &str = "ICHIDO_TEST_DYNAMODB_LOCAL_URL";
-
-/// An environment variable that `cargo xtask test` sets.
-pub(crate) fn require_env(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
-}
-
-/// A unique name.
-pub(crate) fn unique() -> String {
-    use ichido_core::{Nonce, SystemEntropy};
-    Nonce::draw(&SystemEntropy).to_string()
-}
 
 fn address(url: &str) -> SocketAddr {
     let url: url::Url = url.parse().unwrap();
@@ -40,14 +30,14 @@ fn address(url: &str) -> SocketAddr {
 
 /// The ledger URL of a table with a unique name.
 fn dynamodb_url(server: &str) -> String {
-    format!("dynamodb://t-{}?region=us-east-1&endpoint={}", unique(), require_env(server))
+    format!("dynamodb://t-{}?region=us-east-1&endpoint={}", unique(), required_env(server))
 }
 
 /// Creates a table with a unique name, and returns that name and the URL of the server.
 pub(crate) fn create_table() -> (String, String) {
     let ledger = create_ledger(dynamodb_url(DYNOXIDE));
     let name = ledger.trim_start_matches("dynamodb://").split('?').next().unwrap().to_owned();
-    (name, require_env(DYNOXIDE))
+    (name, required_env(DYNOXIDE))
 }
 
 /// Creates the tables of a ledger and returns its URL.

@@ -3,8 +3,8 @@
 mod aggregation;
 mod bad_input;
 mod changed_totals;
+mod concurrency;
 mod console;
-mod crashes;
 mod delivery_failures;
 mod dify;
 mod fake_console;
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use ichido_testkit::process::Process;
 use serde_json::Value;
 
 use self::dify::Dify;
 use self::receiver::{Action, Receiver, ReceiverKind, TOKEN};
 use crate::delivery::Run;
-use crate::support::Process;
 
 /// Covers the days of the generated usage and at least one day on each side.
 const ALL_DAYS: [&str; 7] = ["export", "dify", "--json", "--from", "2025-11-01", "--to", "2025-11-08"];
@@ -51,7 +51,6 @@ impl Stage {
         let profile = match kind {
             ReceiverKind::FirstWins | ReceiverKind::Meter(_) => "first_wins",
             ReceiverKind::Upsert => "upsert_by_event_id",
-            ReceiverKind::UpsertByModelDay => "upsert_by_model_day",
         };
         let stage = Self { dir, dify: Dify::new(), receiver, profile };
         stage.settings("");
@@ -72,10 +71,7 @@ impl Stage {
         let mut command = export_command(self.path(), args);
         command
             .env("DIFY_DATABASE_URL", &self.dify.url)
-            .env(
-                "EXTERNAL_API_ENDPOINT",
-                format!("https://localhost:{}/v1/usage", self.receiver.address.port()),
-            )
+            .env("EXTERNAL_API_ENDPOINT", self.receiver.endpoint())
             .env("EXTERNAL_API_TOKEN", TOKEN)
             .env("EXTERNAL_API_CA_FILE", &self.receiver.ca);
         command
@@ -100,7 +96,7 @@ impl Stage {
         });
         let settings = [("BATCH_SIZE", "5"), ("RETRY_BACKOFF_MS", "1")];
         for round in 0..10u64 {
-            let mut process = Process::start(self.command(&ALL_DAYS).envs(settings));
+            let mut process = Process::start(self.command(&ALL_DAYS).envs(settings)).unwrap();
             std::thread::sleep(Duration::from_millis(20 + 31 * round));
             process.kill();
         }

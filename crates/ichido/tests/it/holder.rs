@@ -3,6 +3,7 @@
 
 use ichido_core::{Key, Outcome};
 use ichido_ledger::{OpenOptions, Settings, open, open_backend};
+use ichido_testkit::free_port;
 
 use crate::ledger::{self, claim, operate};
 use crate::serving::Serving;
@@ -175,9 +176,9 @@ async fn only_the_process_that_holds_the_store_is_trusted() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
     let other = Serving::claims(dir.path(), "memory:", None);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = format!("127.0.0.1:{}", free_port());
     for (admin, text) in
-        [(other.address.clone(), "not the process that holds the store"), (free, "cannot be reached")]
+        [(other.address.to_string(), "not the process that holds the store"), (free, "cannot be reached")]
     {
         let settings = Settings::default();
         let options = OpenOptions { clock: settings.clock.clone(), admin: Some(admin) };

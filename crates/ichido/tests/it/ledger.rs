@@ -2,10 +2,13 @@
 
 use ichido_core::{Holder, Key, MarkKey, Outcome, Scope, mark};
 use ichido_ledger::{Ledger, Settings, open};
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::process::Process;
+use ichido_testkit::required_env;
+use ichido_testkit::wait::eventually;
 
-use crate::events::{require_env, unique};
 use crate::serving::Serving;
-use crate::support::{Process, eventually, gateway_command};
+use crate::support::gateway_command;
 use crate::{json, ok, refused};
 
 /// Fills a ledger with a claim in each state.
@@ -102,7 +105,7 @@ fn sweep_interrupted_by_close_is_not_an_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_work_on_servers() {
     for name in ["ICHIDO_TEST_POSTGRES_URL", "ICHIDO_TEST_REDIS_URL"] {
-        let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
+        let url = required_env(name);
         let prefix = format!("cli-{}-", std::process::id());
         fill(&url, &prefix).await;
         operate(&url, &prefix).await;
@@ -112,8 +115,7 @@ async fn operators_work_on_servers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn init_creates_the_table_on_dynamodb() {
     let dir = tempfile::tempdir().unwrap();
-    let server =
-        std::env::var("ICHIDO_TEST_DYNAMODB_URL").expect("ICHIDO_TEST_DYNAMODB_URL: run `cargo xtask test`");
+    let server = required_env("ICHIDO_TEST_DYNAMODB_URL");
     let url = format!("dynamodb://cli-{}?region=us-east-1&endpoint={server}", std::process::id());
     assert!(refused(dir.path(), &["ledger", "list", "--ledger", &url], 2).contains("ichido ledger init"));
     ok(dir.path(), &["ledger", "init", "--ledger", &url]);
@@ -126,7 +128,7 @@ async fn init_creates_the_table_on_dynamodb() {
 #[test]
 fn every_daemon_removes_expired_records() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let server = require_env("ICHIDO_TEST_POSTGRES_URL");
+    let server = required_env("ICHIDO_TEST_POSTGRES_URL");
     let schemas = ["claims", "run", "gateway"].map(|daemon| format!("sweep_{daemon}_{}", unique()));
     let urls = schemas.each_ref().map(|schema| format!("{server}?schema={schema}&pool=2"));
     for url in &urls {
@@ -137,7 +139,7 @@ fn every_daemon_removes_expired_records() {
     std::fs::write(dirs[1].path().join("ichido.toml"), "[meter]\nlisten = \"127.0.0.1:0\"\n").unwrap();
     let _run = Serving::daemon(dirs[1].path(), &urls[1], &[]);
     let unused = "127.0.0.1:9".parse().unwrap();
-    let _gateway = Process::start(&mut gateway_command(dirs[2].path(), unused, &urls[2], ""));
+    let _gateway = Process::start(&mut gateway_command(dirs[2].path(), unused, &urls[2], "")).unwrap();
     let client = runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(&server, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);

@@ -10,11 +10,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ichido_testkit::http_client::{self, Response};
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::process::Process;
+use ichido_testkit::required_env;
 use serde_json::{Value, json};
 
 use crate::delivery::Run;
-use crate::support::http::{self, Response};
-use crate::support::{Process, address_after, eventually};
 
 const TOKEN: &str = "tok-m3t3r-hunter3";
 
@@ -41,17 +43,13 @@ impl Meter {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         command.args(flags).envs(variables.iter().copied());
-        let process = Process::start(&mut command);
-        let line = eventually("the meter's start line", || {
-            let stderr = process.stderr();
-            stderr.lines().find(|line| line.contains("ichido meter: listening on")).map(str::to_owned)
-        });
+        let mut process = Process::start(&mut command).unwrap();
         Self {
-            process,
-            address: address_after(&line, "listening on "),
-            admin: address_after(&line, "admin on "),
-            scheme: if line.contains("listening on https") { "https" } else { "http" },
+            address: process.wait_for_address("ichido meter: listening on ").unwrap(),
+            admin: process.wait_for_address("admin on ").unwrap(),
+            scheme: if process.stderr().contains("listening on https") { "https" } else { "http" },
             token: variables.iter().any(|(name, _)| *name == "METER_TOKENS").then_some(TOKEN),
+            process,
         }
     }
 
@@ -71,7 +69,7 @@ impl Meter {
         {
             all.push(("Authorization", bearer));
         }
-        http::send(self.address, method, path, &all, body)
+        http_client::send(self.address, method, path, &all, body)
     }
 
     /// The totals of all usage: records, requests and cost.
@@ -157,7 +155,5 @@ fn sender_files(dir: &Path, directory: &str) -> Vec<Value> {
 
 /// The URL of a new PostgreSQL schema for one test.
 pub(crate) fn postgres() -> String {
-    let name = "ICHIDO_TEST_POSTGRES_URL";
-    let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
-    format!("{url}?schema=m_{}", ichido_core::Nonce::draw(&ichido_core::SystemEntropy))
+    format!("{}?schema=m_{}", required_env("ICHIDO_TEST_POSTGRES_URL"), unique())
 }

@@ -5,10 +5,13 @@ use std::process::{Command, Output, Stdio};
 
 use ichido_core::{Key, Scope, Settled};
 use ichido_ledger::{Settings, open};
+use ichido_testkit::http_client::post;
+use ichido_testkit::orders::Orders;
+use ichido_testkit::process::address_after;
+use ichido_testkit::wait::eventually;
 
 use crate::ledger::{self, claim};
-use crate::support::http::post;
-use crate::support::{Orders, address_after, eventually, gateway_command};
+use crate::support::gateway_command;
 use crate::{ok, stderr, without_settings};
 
 fn command(dir: &std::path::Path, args: &[&str]) -> Command {

@@ -1,18 +1,32 @@
-//! What is installed with the binary: manual pages, shell completions, a systemd unit, Prometheus rules and a Grafana
-//! dashboard.
+//! What is installed with the binary, and how it is deployed: manual pages, shell completions, a systemd unit, Prometheus
+//! rules, a Grafana dashboard, a Debian package, an image, and what runs them.
+
+mod compose;
+mod debian;
+mod image;
+mod kubernetes;
+mod lambda;
+mod libraries;
+
+mod registries;
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use ichido_testkit::required_env;
 use serde_json::Value;
 
-use crate::{ok, refused};
+use crate::{ichido, ok, refused, stderr, stdout};
 
 /// The path of a file or directory in the repository.
 fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository_path(path)).unwrap()
 }
 
 /// Runs a program with this input, asserts that it succeeds, and returns its output.
@@ -25,6 +39,56 @@ fn run_ok(command: &mut Command, input: &str) -> String {
     let printed = String::from_utf8_lossy(&printed).into_owned();
     assert!(output.status.success(), "{command:?}: {printed}");
     printed
+}
+
+/// A program that checks files against their schemas.
+fn validator(program: &str) -> Command {
+    Command::new(Path::new(&required_env("ICHIDO_TEST_VALIDATORS")).join(program))
+}
+
+/// Asserts that a validator accepts a file of the repository, and refuses it with `right` replaced by `wrong`.
+fn assert_validates(validator: impl Fn() -> Command, path: &str, right: &str, wrong: &str) {
+    run_ok(validator().arg(repository_path(path)), "");
+    let text = read(path);
+    assert!(text.contains(right), "{path} does not contain {right}");
+    let broken = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(broken.path(), text.replace(right, wrong)).unwrap();
+    let output = validator().arg(broken.path()).output().unwrap();
+    assert!(!output.status.success(), "{wrong} was accepted in {path}: {}", stdout(&output));
+}
+
+/// The documents of a YAML file in the repository.
+fn yaml(path: &str) -> Vec<Value> {
+    let script = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(open(sys.argv[1]))), sys.stdout)";
+    let printed = run_ok(validator("python").args(["-c", script]).arg(repository_path(path)), "");
+    serde_json::from_str(&printed).unwrap()
+}
+
+/// Asserts that `ichido check` finds nothing wrong with settings, given the secrets that they need.
+fn assert_settings_are_accepted(settings: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("ichido.toml"), settings).unwrap();
+    let checked = ichido(dir.path())
+        .args(["check", "--ledger", "memory:"])
+        .env("ICHIDO_ADMIN_TOKEN", "at-least-16-characters")
+        .env("EXTERNAL_API_TOKEN", "a-token")
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{settings}\n{}{}", stdout(&checked), stderr(&checked));
+}
+
+#[test]
+fn every_file_in_the_installation_guide_exists() {
+    let guide = read("docs/install.md");
+    let words = guide.split(|letter: char| letter.is_whitespace() || "`()".contains(letter));
+    let named: BTreeSet<_> =
+        words.filter(|word| word.starts_with("deploy/") || word.starts_with("crates/")).collect();
+    assert!(named.len() >= 8, "{named:?}");
+    // The reader creates these.
+    let created = ["deploy/compose/.env", "deploy/aws/lambda/layer/extensions/ichido"];
+    for path in named.into_iter().filter(|path| !created.contains(path)) {
+        assert!(repository_path(path).exists(), "{path}");
+    }
 }
 
 #[test]

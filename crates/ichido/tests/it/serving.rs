@@ -1,18 +1,17 @@
-//! A server process with an admin port, and a plain HTTP client for it.
+//! A server process with an admin port.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use crate::support::{Process, eventually};
+use ichido_testkit::http_client::{Response, send};
+use ichido_testkit::process::Process;
 
 /// A running process with an admin port; it is killed when the test ends.
 pub(crate) struct Serving {
     process: Process,
     /// The address of the admin port.
-    pub(crate) address: String,
+    pub(crate) address: SocketAddr,
 }
 
 impl Serving {
@@ -32,6 +31,12 @@ impl Serving {
         )
     }
 
+    /// Like [`Serving::claims_with`], with a certificate.
+    pub(crate) fn claims_over_tls(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
+        let arguments = ["claims", "--listen", "127.0.0.1:0", "--ledger", ledger];
+        Self::start(dir, &arguments, "listening on https://", variables)
+    }
+
     /// Starts `ichido run` with the settings in the directory.
     pub(crate) fn daemon(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
         Self::start(
@@ -49,12 +54,8 @@ impl Serving {
             command.env_remove(name);
         });
         command.envs(variables.iter().copied());
-        let process = Process::start(&mut command);
-        let address = eventually("the start line", || {
-            let said = process.stderr();
-            let line = said.split_once(before_address)?.1;
-            line.split_once([',', '\n']).map(|(address, _)| address.to_owned())
-        });
+        let mut process = Process::start(&mut command).unwrap();
+        let address = process.wait_for_address(before_address).unwrap();
         Self { process, address }
     }
 
@@ -68,8 +69,9 @@ impl Serving {
     }
 
     /// Waits until the process has written this to standard error.
+    #[track_caller]
     pub(crate) fn says(&self, text: &str) {
-        eventually(text, || self.stderr().contains(text).then_some(()));
+        self.process.wait_for_stderr(text);
     }
 
     pub(crate) fn kill(&mut self) {
@@ -85,66 +87,22 @@ impl Serving {
         self.process.exit_code()
     }
 
+    #[track_caller]
     pub(crate) fn get(&self, path: &str) -> Response {
         self.call("GET", path, &[], "")
     }
 
+    #[track_caller]
     pub(crate) fn post(&self, path: &str, body: &str) -> Response {
         self.call("POST", path, &[("content-type", "application/json")], body)
     }
 
     /// One request on its own connection. A `host` among the headers replaces the real one.
+    #[track_caller]
     pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
-        if !headers.iter().any(|(name, _)| *name == "host") {
-            head += &format!("host: {}\r\n", self.address);
-        }
-        for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        // The server may reject the request and close before it has read all of the body.
-        let _ = stream.write_all(request.as_bytes());
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        Response::read(&String::from_utf8(answer).unwrap())
-    }
-}
-
-/// An HTTP response.
-#[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Response {
-    fn read(text: &str) -> Self {
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
-    }
-
-    pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    /// The code of a problem response, after its form has been checked.
-    pub(crate) fn problem(&self) -> String {
-        assert!(self.head.contains("content-type: application/problem+json"), "{self:?}");
-        let body = self.json();
-        assert_eq!(body["status"], self.status, "{body}");
-        assert!(body["title"].is_string() && body["detail"].is_string(), "{body}");
-        let code = body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned();
-        assert_eq!(
-            (&body["error"]["code"], &body["error"]["message"]),
-            (&code.as_str().into(), &body["detail"])
-        );
-        let should_retry = self.head.contains("stripe-should-retry: true");
-        assert_eq!(should_retry, self.head.contains("retry-after: ") || self.status == 408, "{self:?}");
-        code
+        let address = self.address.to_string();
+        let has_host = headers.iter().any(|(name, _)| *name == "host");
+        let host = (!has_host).then_some(("host", address.as_str()));
+        send(self.address, method, path, &[host.as_slice(), headers].concat(), body.as_bytes())
     }
 }

@@ -12,7 +12,6 @@
 //! A failed call is retried with the same nonce and token until it succeeds, as a careful caller would.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for tests")]
 
-#[path = "../support/effects.rs"]
 mod effects;
 mod hold;
 

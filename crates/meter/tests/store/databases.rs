@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use ichido_core::{Nonce, SystemEntropy};
 use ichido_meter::{Error, Options, open};
+use ichido_testkit::free_port;
 use ichido_usage::Profile;
 
 use crate::support::{Database, record};
@@ -103,9 +104,8 @@ async fn no_error_contains_a_password() {
     {
         assert!(!refusal(url).await.contains("hunter2"));
     }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let error =
-        open(&format!("postgres://u:hunter2@127.0.0.1:{port}/d"), Options::default()).await.unwrap_err();
+    let url = format!("postgres://u:hunter2@127.0.0.1:{}/d", free_port());
+    let error = open(&url, Options::default()).await.unwrap_err();
     assert!(
         matches!(error, Error::Unavailable { .. }) && !format!("{error:?}").contains("hunter2"),
         "{error:?}"

@@ -5,8 +5,6 @@ mod cases;
 mod concurrency;
 mod databases;
 mod disconnects;
-#[path = "../../../ledger/tests/support/pgbouncer.rs"]
-mod pgbouncer;
 mod support;
 
 /// Runs every case on every database.

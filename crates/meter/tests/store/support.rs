@@ -7,10 +7,10 @@ use ichido_meter::batch::{Batch, Context};
 use ichido_meter::outcome::Outcome;
 use ichido_meter::report::{Group, GroupBy, ReportQuery};
 use ichido_meter::{Options, Store, open};
+use ichido_testkit::pgbouncer::PgBouncer;
+use ichido_testkit::required_env;
 use ichido_usage::Profile;
 use serde_json::{Value, json};
-
-use crate::pgbouncer::PgBouncer;
 
 /// A database for one test.
 pub(crate) struct Database {
@@ -27,8 +27,7 @@ impl Database {
     }
 
     pub(crate) fn postgres() -> Self {
-        let name = "ICHIDO_TEST_POSTGRES_URL";
-        let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
+        let url = required_env("ICHIDO_TEST_POSTGRES_URL");
         let schema = format!("m_{}", Nonce::draw(&SystemEntropy));
         Self { url: format!("{url}?schema={schema}&pool=8"), dir: None, _pooler: None }
     }

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::client::Received;
 use super::upstream::{AnyBody, Upstream};
-use super::{Store, TEST_TIMEOUT, ms};
+use super::{Store, TIMEOUT, ms};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -87,7 +87,7 @@ impl Instance {
 
     /// Retries until the response is something other than "in-flight".
     pub(crate) async fn send_until_settled(&self, request: impl Fn() -> Request<AnyBody>) -> Received {
-        let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let got = self.send(request()).await;
             if got.problem().as_deref() != Some("in-flight") {
@@ -125,13 +125,13 @@ impl Process {
 
     /// Kills the process. Nothing of it runs once this returns.
     pub(crate) async fn kill(self) {
-        tokio::task::spawn_blocking(move || self.runtime.shutdown_timeout(TEST_TIMEOUT)).await.unwrap();
+        tokio::task::spawn_blocking(move || self.runtime.shutdown_timeout(TIMEOUT)).await.unwrap();
     }
 }
 
 /// Makes a broken test fail instead of hanging. The limit is longer than any waiter waits.
 fn in_time<T>(response: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
-    Box::pin(async { tokio::time::timeout(2 * TEST_TIMEOUT, response).await.expect("a response in time") })
+    Box::pin(async { tokio::time::timeout(2 * TIMEOUT, response).await.expect("a response in time") })
 }
 
 /// Rules with one route.

@@ -7,12 +7,12 @@ use ichido_core::{Clock, SystemClock};
 use ichido_ledger::file::{File, FileSettings};
 use ichido_ledger::memory::Memory;
 use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
+use ichido_testkit::ledger_server::LedgerServer;
+use ichido_testkit::tcp_proxy::TcpProxy;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::TEST_TIMEOUT;
-use crate::lossy_proxy::Proxy;
-use crate::servers::Server;
+use super::TIMEOUT;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -28,7 +28,7 @@ enum Kind {
     /// One backend, which all instances share.
     Embedded(Arc<dyn Backend>),
     /// A server, to which each instance has its own connections.
-    Server(Server),
+    Server(LedgerServer),
 }
 
 impl Store {
@@ -52,22 +52,22 @@ impl Store {
     // These futures are boxed, so that the database drivers are compiled once and not into each test.
 
     pub(crate) fn postgres() -> Boxed<'static, Self> {
-        Box::pin(async { Self::served(Server::postgres_with(4).await) })
+        Box::pin(async { Self::served(LedgerServer::postgres_with(4).await) })
     }
 
     pub(crate) fn redis() -> Boxed<'static, Self> {
-        Box::pin(async { Self::served(Server::redis().await) })
+        Box::pin(async { Self::served(LedgerServer::redis().await) })
     }
 
     pub(crate) fn dynamodb() -> Boxed<'static, Self> {
-        Box::pin(async { Self::served(Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await) })
+        Box::pin(async { Self::served(LedgerServer::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await) })
     }
 
-    fn served(server: Server) -> Self {
+    fn served(server: LedgerServer) -> Self {
         Self { kind: Kind::Server(server), clock: Arc::new(SystemClock::default()), _dir: None }
     }
 
-    pub(crate) fn proxy(&self) -> Proxy {
+    pub(crate) fn proxy(&self) -> TcpProxy {
         match &self.kind {
             Kind::Embedded(_) => panic!("an embedded store has no server"),
             Kind::Server(server) => server.proxy(),
@@ -97,7 +97,7 @@ impl Store {
         Ledger::new(self.backend().await, long_timeouts())
     }
 
-    pub(crate) fn ledger_through<'a>(&'a self, proxy: &'a Proxy, settings: Settings) -> Boxed<'a, Ledger> {
+    pub(crate) fn ledger_through<'a>(&'a self, proxy: &'a TcpProxy, settings: Settings) -> Boxed<'a, Ledger> {
         Box::pin(async move {
             match &self.kind {
                 Kind::Embedded(_) => panic!("an embedded store has no server"),
@@ -109,7 +109,7 @@ impl Store {
 
 /// Connects to a server, which may be slow while a thousand callers keep the machine busy.
 async fn connect(url: &str, options: &OpenOptions) -> Arc<dyn Backend> {
-    let deadline = Instant::now() + TEST_TIMEOUT;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match open_backend(url, options).await {
             Ok(backend) => return backend,
@@ -120,5 +120,5 @@ async fn connect(url: &str, options: &OpenOptions) -> Arc<dyn Backend> {
 
 /// Long timeouts, because a thousand callers on a busy machine wait for each other.
 fn long_timeouts() -> Settings {
-    Settings { timeout: TEST_TIMEOUT, try_timeout: TEST_TIMEOUT, ..Settings::default() }
+    Settings { timeout: TIMEOUT, try_timeout: TIMEOUT, ..Settings::default() }
 }

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::{CHECK, check, check_one, claim};
 use crate::serving::Serving;
-use crate::support::eventually;
+use crate::support::Gateway;
+use ichido_testkit::http_client::{get, send};
+use ichido_testkit::orders::Orders;
+use ichido_testkit::wait::eventually;
 
 /// Runs a test on the ledgers that need no server.
 fn on_each_local_ledger(test: impl Fn(&Serving)) {
@@ -20,10 +23,10 @@ fn event_is_new_once_and_duplicates_report_the_first() {
         let first =
             claims.post(CHECK, r#"{"events":[{"key":"E1","metadata":{"file_id":"F1","user_id":"U\n1"}}]}"#);
         assert_eq!(
-            (first.status, first.body.as_str()),
+            (first.status, first.text().as_str()),
             (200, r#"{"results":[{"key":"E1","is_new":true,"degraded":false}]}"#)
         );
-        assert!(first.head.contains("content-type: application/json"), "{}", first.head);
+        assert!(first.header("content-type").unwrap().starts_with("application/json"), "{first:?}");
         let mut again = check(claims, json!([{"key": "E1", "metadata": {"file_id": "other"}}])).remove(0);
         let seen = again["first_seen"].take();
         let seen: jiff::Timestamp = seen.as_str().unwrap().parse().unwrap();
@@ -131,8 +134,6 @@ fn one_of_many_concurrent_callers_is_first() {
 /// Every admin port serves the API, not only that of `ichido claims`.
 #[test]
 fn gateway_serves_the_claim_api_on_its_admin_port() {
-    use crate::support::http::send;
-    use crate::support::{Gateway, Orders};
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
@@ -141,5 +142,5 @@ fn gateway_serves_the_claim_api_on_its_admin_port() {
         send(gateway.admin, "POST", CHECK, &json, br#"{"events":[{"key":"E"}]}"#).json()["results"][0]["is_new"].clone()
     };
     assert_eq!((is_new(), is_new()), (true.into(), false.into()));
-    assert_eq!(send(gateway.admin, "GET", "/openapi.json", &[], b"").json()["openapi"], "3.1.0");
+    assert_eq!(get(gateway.admin, "/openapi.json").json()["openapi"], "3.1.0");
 }

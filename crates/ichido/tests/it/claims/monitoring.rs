@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{CHECK, check, check_one, metric};
 use crate::serving::Serving;
-use crate::support::eventually;
+use ichido_testkit::wait::eventually;
 
 /// Waits until the log has at least `count` lines about checks, and returns them.
 fn check_log_lines(claims: &Serving, count: usize) -> Vec<Value> {
@@ -24,7 +24,7 @@ fn new_and_duplicate_events_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "file:ledger", None);
     let names = ["ichido_events_checked_total", "ichido_events_degraded_total", "ichido_ledger_degraded"];
-    let text = claims.get("/metrics").body;
+    let text = claims.get("/metrics").text();
     for name in names {
         assert!(text.contains(name), "{name} must be exported before the first check: {text}");
     }

@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::lossy_proxy::{Fault, Proxy};
 use super::{check, check_one, claim, granted, metric, update_claim};
 use crate::ok;
 use crate::serving::Serving;
-use crate::support::eventually;
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
+use ichido_testkit::tcp_proxy::{Fault, TcpProxy};
+use ichido_testkit::wait::eventually;
 
 /// An instance, and the proxy between it and the table.
 struct Instance {
     claims: Serving,
-    proxy: Proxy,
+    proxy: TcpProxy,
 }
 
 struct Table {
@@ -30,12 +32,9 @@ struct Table {
 
 impl Table {
     fn create() -> Self {
-        let url = std::env::var("ICHIDO_TEST_DYNAMODB_URL")
-            .expect("ICHIDO_TEST_DYNAMODB_URL: run `cargo xtask test`");
-        let url: url::Url = url.parse().unwrap();
+        let url: url::Url = required_env("ICHIDO_TEST_DYNAMODB_URL").parse().unwrap();
         let server = url.socket_addrs(|| None).unwrap()[0];
-        let nonce = ichido_core::Nonce::draw(&ichido_core::SystemEntropy);
-        let table = Self { dir: tempfile::tempdir().unwrap(), server, name: format!("t-{nonce}") };
+        let table = Self { dir: tempfile::tempdir().unwrap(), server, name: format!("t-{}", unique()) };
         ok(table.dir.path(), &["ledger", "init", "--ledger", &table.url(server)]);
         table
     }
@@ -54,10 +53,10 @@ impl Table {
         timeout_ms: &str,
         pause_seconds: &str,
     ) -> Instance {
-        let proxy = Proxy::start(self.server);
+        let proxy = TcpProxy::start(self.server);
         let variables =
             [("ICHIDO_LEDGER_TIMEOUT_MS", timeout_ms), ("ICHIDO_LEDGER_FALLBACK_SECONDS", pause_seconds)];
-        let claims = start(self.dir.path(), &self.url(proxy.addr()), &variables);
+        let claims = start(self.dir.path(), &self.url(proxy.address()), &variables);
         Instance { claims, proxy }
     }
 }
@@ -182,7 +181,7 @@ fn claim_granted_in_an_outage_is_completed_and_handed_over() {
     instance.proxy.set(Fault::None);
     instance.wait_for_recovery();
     let replay = claim(&other.claims, json!({"key": "K"}));
-    assert_eq!((replay.status, replay.body.as_str()), (200, r#"{"state":"done","outcome":{"id":17}}"#));
+    assert_eq!((replay.status, replay.text().as_str()), (200, r#"{"state":"done","outcome":{"id":17}}"#));
 }
 
 /// A claim that the primary granted cannot be settled while the primary is unavailable, so its completion must fail.
@@ -195,7 +194,7 @@ fn completion_that_cannot_be_recorded_is_not_acknowledged() {
     let done = json!({"key": "K", "token": token, "outcome": 1});
     let response = update_claim(&instance.claims, "complete", done.clone());
     assert_eq!((response.status, response.problem().as_str()), (503, "ledger-unavailable"));
-    assert!(response.head.contains("retry-after: 1"), "{response:?}");
+    assert_eq!(response.header("retry-after"), Some("1"), "{response:?}");
     instance.proxy.set(Fault::None);
     assert_eq!(update_claim(&instance.claims, "complete", done).status, 200);
 }

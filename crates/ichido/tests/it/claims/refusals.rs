@@ -1,13 +1,12 @@
 //! Refused requests name the invalid field and store nothing.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{CHECK, check_one};
 use crate::serving::Serving;
+use ichido_testkit::http_client::connect;
 
 fn serving() -> (tempfile::TempDir, Serving) {
     let dir = tempfile::tempdir().unwrap();
@@ -125,7 +124,7 @@ fn oversized_or_non_json_body_is_refused() {
     let large = format!(r#"{{"events":[{{"key":"ok"}}],"x":"{}"}}"#, "x".repeat(32 << 20));
     let response = claims.post(CHECK, &large);
     assert_eq!((response.status, response.problem().as_str()), (413, "body-too-large"));
-    assert!(response.body.contains("33554432 bytes"), "{}", response.body);
+    assert!(response.text().contains("33554432 bytes"), "{}", response.text());
     for kind in
         [&[][..], &[("content-type", "text/plain")], &[("content-type", "application/x-www-form-urlencoded")]]
     {
@@ -141,7 +140,7 @@ fn oversized_or_non_json_body_is_refused() {
 #[test]
 fn incomplete_upload_marks_nothing() {
     let (_dir, claims) = serving();
-    let mut caller = TcpStream::connect(&claims.address).unwrap();
+    let mut caller = connect(claims.address).unwrap();
     let body = r#"{"events":[{"key":"ok"}]}"#;
     let head = format!(
         "POST {CHECK} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -150,7 +149,6 @@ fn incomplete_upload_marks_nothing() {
     );
     caller.write_all(head.as_bytes()).unwrap();
     caller.shutdown(std::net::Shutdown::Write).unwrap();
-    caller.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut rest = Vec::new();
     let _ = caller.read_to_end(&mut rest);
     assert!(!String::from_utf8_lossy(&rest).contains("200 OK"), "{rest:?}");
@@ -225,6 +223,7 @@ fn full_ledger_is_reported_and_marks_nothing() {
     assert!(check_one(&claims, "1").0 && check_one(&claims, "2").0);
     let response = claims.post(CHECK, r#"{"events":[{"key":"3"}]}"#);
     assert_eq!((response.status, response.problem().as_str()), (503, "ledger-unavailable"), "{response:?}");
-    assert!(response.head.contains("retry-after: 1") && response.body.contains("full"), "{response:?}");
+    assert_eq!(response.header("retry-after"), Some("1"), "{response:?}");
+    assert!(response.text().contains("full"), "{}", response.text());
     assert!(!check_one(&claims, "1").0);
 }

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::{claim, granted, update_claim};
 use crate::ok;
-use crate::serving::{Response, Serving};
-use crate::support::eventually;
+use crate::serving::Serving;
+use ichido_testkit::http_client::Response;
+use ichido_testkit::wait::eventually;
 
 fn on_each_local_ledger(test: impl Fn(&Serving)) {
     for ledger in ["memory:", "file:ledger"] {
@@ -33,25 +34,27 @@ fn claim_is_granted_once_and_its_outcome_is_kept_as_written() {
         let held = claim(claims, json!({"key": "K"}));
         let body = problem(&held, 409, "in-flight");
         assert_eq!(body["state"], "running");
-        let seconds: u64 =
-            held.head.split("retry-after: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+        let seconds: u64 = held.header("retry-after").unwrap().parse().unwrap();
         // `Retry-After` says when to retry; `retry_after_ms` is how long the lease is still valid.
-        assert!((1..=5).contains(&seconds), "{}", held.head);
+        assert!((1..=5).contains(&seconds), "{held:?}");
         assert!((5_001..=30_000).contains(&body["retry_after_ms"].as_u64().unwrap()), "{body}");
 
         let outcome = r#"{"b": 12345678901234567890123, "a": [1.0, null, "\u30ad"]}"#;
         let body = format!(r#"{{"key":"K","token":"{token}","outcome":{outcome}}}"#);
         let done = claims.post("/v1/claims/complete", &body);
-        assert_eq!((done.status, done.body.as_str()), (200, r#"{"state":"done"}"#));
+        assert_eq!((done.status, done.text().as_str()), (200, r#"{"state":"done"}"#));
         let replay = claim(claims, json!({"key": "K"}));
-        assert_eq!((replay.status, replay.body), (200, format!(r#"{{"state":"done","outcome":{outcome}}}"#)));
+        assert_eq!(
+            (replay.status, replay.text()),
+            (200, format!(r#"{{"state":"done","outcome":{outcome}}}"#))
+        );
 
         // The holder retries a completion whose response was lost: the first outcome stays.
         assert_eq!(
             update_claim(claims, "complete", json!({"key": "K", "token": token, "outcome": 2})).status,
             200
         );
-        assert!(claim(claims, json!({"key": "K"})).body.contains(outcome));
+        assert!(claim(claims, json!({"key": "K"})).text().contains(outcome));
         let late = problem(
             &update_claim(claims, "release", json!({"key": "K", "token": token})),
             409,
@@ -80,7 +83,7 @@ fn different_fingerprint_is_key_reuse() {
             200
         );
         let done = claim_key("body-1".into());
-        assert_eq!((done.status, done.body.as_str()), (200, r#"{"state":"done","outcome":null}"#));
+        assert_eq!((done.status, done.text().as_str()), (200, r#"{"state":"done","outcome":null}"#));
         problem(&claim_key("body-2".into()), 422, "key-reused");
     });
 }
@@ -101,7 +104,7 @@ fn released_key_is_free_and_its_old_token_is_stale() {
     on_each_local_ledger(|claims| {
         let old = granted(claims, json!({"key": "K"}));
         let released = update_claim(claims, "release", json!({"key": "K", "token": old}));
-        assert_eq!((released.status, released.body.as_str()), (200, r#"{"state":"released"}"#));
+        assert_eq!((released.status, released.text().as_str()), (200, r#"{"state":"released"}"#));
         let gone = update_claim(claims, "renew", json!({"key": "K", "token": old}));
         assert_eq!(problem(&gone, 409, "stale-token")["state"], "absent");
         let new = granted(claims, json!({"key": "K"}));
@@ -139,7 +142,7 @@ fn claim_stays_in_doubt_until_it_is_resolved() {
             "doubt",
             json!({"key": "K", "token": token, "reason": "the connection broke"}),
         );
-        assert_eq!((doubted.status, doubted.body.as_str()), (200, r#"{"state":"in-doubt"}"#));
+        assert_eq!((doubted.status, doubted.text().as_str()), (200, r#"{"state":"in-doubt"}"#));
         let body = problem(&claim(claims, json!({"key": "K"})), 409, "in-doubt");
         assert_eq!(body["doubt_reason"], "the connection broke");
         assert!(body["doubt_since"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
@@ -192,7 +195,7 @@ fn only_the_caller_renews_a_lease() {
         );
         let renewed = update_claim(claims, "renew", json!({"key": "K", "token": token, "lease_ms": 600_000}));
         assert_eq!(
-            (renewed.status, renewed.body.as_str()),
+            (renewed.status, renewed.text().as_str()),
             (200, r#"{"state":"running","lease_ms":600000}"#)
         );
         std::thread::sleep(Duration::from_millis(250));

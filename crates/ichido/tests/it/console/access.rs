@@ -1,7 +1,9 @@
 //! Requests that the console must refuse, and data that no page may show.
 
+use ichido_testkit::http_client::Response;
+
 use super::{HOSTILE, start_with_claims};
-use crate::serving::{Response, Serving};
+use crate::serving::Serving;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const PAGE: (&str, &str) = ("accept", "text/html,application/xhtml+xml");
@@ -9,15 +11,15 @@ const PATHS: [&str; 4] = ["/", "/claims", "/sign-in", "/claims/one?key=a"];
 
 /// The CSRF token in the forms of a page.
 fn csrf_token(page: &Response) -> String {
-    let rest = page.body.split_once("name=\"csrf\" value=\"").unwrap_or_else(|| panic!("{}", page.body)).1;
+    let page = page.text();
+    let rest = page.split_once("name=\"csrf\" value=\"").unwrap_or_else(|| panic!("{page}")).1;
     rest.split('"').next().unwrap().to_owned()
 }
 
 fn sign_in(claims: &Serving, token: &str) -> (Response, Option<String>) {
     let body = format!("csrf={}&token={token}", csrf_token(&claims.call("GET", "/sign-in", &[PAGE], "")));
     let response = claims.call("POST", "/sign-in", &[FORM], &body);
-    let cookie =
-        response.head.lines().find_map(|line| line.strip_prefix("set-cookie: ").map(ToOwned::to_owned));
+    let cookie = response.header("set-cookie").map(ToOwned::to_owned);
     (response, cookie)
 }
 
@@ -26,20 +28,21 @@ fn every_page_has_security_headers() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     for path in PATHS {
-        let head = claims.call("GET", path, &[PAGE], "").head;
-        for field in [
-            "content-security-policy: default-src 'none'; style-src 'self'; script-src 'self'",
-            "frame-ancestors 'none'",
-            "x-content-type-options: nosniff",
-            "x-frame-options: deny",
-            "referrer-policy: same-origin",
-            "cache-control: no-store",
-            "cross-origin-resource-policy: same-origin",
+        let page = claims.call("GET", path, &[PAGE], "");
+        let field = |name: &str| page.header(name).unwrap_or_else(|| panic!("{path}: no {name} in {page:?}"));
+        for (name, start) in [
+            ("content-security-policy", "default-src 'none'; style-src 'self'; script-src 'self'"),
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "same-origin"),
+            ("cache-control", "no-store"),
+            ("cross-origin-resource-policy", "same-origin"),
         ] {
-            assert!(head.contains(field), "{path}: {field} is not in {head}");
+            assert!(field(name).starts_with(start), "{path}: {name}: {}", field(name));
         }
+        assert!(field("content-security-policy").contains("frame-ancestors 'none'"), "{path}: {page:?}");
     }
-    let page = claims.get("/").body;
+    let page = claims.get("/").text();
     for inline in ["<style", " style=", "<script>", " onclick=", "javascript:", "http://", "https://"] {
         assert!(!page.contains(inline), "{inline} is in {page}");
     }
@@ -102,10 +105,14 @@ fn console_with_a_token_requires_sign_in() {
     let claims = Serving::claims_with(dir.path(), "memory:", &tokens);
     let bearer = [("authorization", "Bearer s3cret"), ("content-type", "application/json")];
     let granted = claims.call("POST", "/v1/claims", &bearer, r#"{"key":"k","lease_ms":600000}"#);
-    assert_eq!(granted.status, 201, "{}", granted.body);
+    assert_eq!(granted.status, 201, "{}", granted.text());
 
     let redirect = claims.call("GET", "/claims", &[PAGE], "");
-    assert!(redirect.status == 303 && redirect.head.contains("location: /sign-in"), "{}", redirect.head);
+    let location = redirect.header("location");
+    assert!(
+        redirect.status == 303 && location.is_some_and(|page| page.starts_with("/sign-in")),
+        "{redirect:?}"
+    );
     assert_eq!(claims.get("/claims").status, 401, "only browsers are redirected");
     assert_eq!(claims.call("GET", "/live", &[("accept", "text/event-stream")], "").status, 401);
     let (wrong, cookie) = sign_in(&claims, "s3cre");
@@ -113,14 +120,14 @@ fn console_with_a_token_requires_sign_in() {
 
     let cookie = sign_in(&claims, "s3cret").1.unwrap();
     assert!(
-        cookie.contains("httponly") && cookie.contains("samesite=strict") && !cookie.contains("s3cret"),
+        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains("s3cret"),
         "{cookie}"
     );
     let session = cookie.split(';').next().unwrap().to_owned();
     let full = [("cookie", session.as_str()), PAGE];
     let page = claims.call("GET", "/claims/one?key=k&route=%2Fv1%2Fclaims", &full, "");
-    assert!(page.status == 200 && page.body.contains("Release the key"), "{}", page.body);
-    assert!(!page.body.contains("s3cret") && !page.body.contains("l00k"));
+    assert!(page.status == 200 && page.text().contains("Release the key"), "{}", page.text());
+    assert!(!page.text().contains("s3cret") && !page.text().contains("l00k"));
     let api = claims.call("GET", "/v1/claims", &full, "");
     assert_eq!(api.status, 401, "a session is not valid for the API");
 
@@ -154,13 +161,13 @@ fn read_token_cannot_change_anything() {
     let claim = "key=k&tenant=&route=%2Fv1%2Fclaims";
     let page = claims.call("GET", &format!("/claims/one?{claim}"), &fields, "");
     assert!(
-        page.status == 200 && !page.body.contains("Release the key"),
+        page.status == 200 && !page.text().contains("Release the key"),
         "the page must not offer an action: {}",
-        page.body
+        page.text()
     );
     let body = format!("{claim}&as=release&attempt=1&csrf={}", csrf_token(&page));
     let refused = claims.call("POST", "/claims/resolve", &[FORM, ("cookie", &session)], &body);
-    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(refused.status, 403, "{}", refused.text());
     assert_eq!(claims.call("GET", &format!("/claims/resolve?{claim}&as=release"), &fields, "").status, 409);
     assert_eq!(claims.call("GET", "/v1/claims/one?key=k", &bearer, "").json()["state"], "running");
     // The API refuses the read token as well.
@@ -177,13 +184,13 @@ fn stored_responses_are_shown_only_if_the_settings_allow_it() {
     let path = "/claims/one?key=order-2026-0001&route=%2Fv1%2Fclaims";
     let masked = start_with_claims(dir.path()).get(path);
     assert!(
-        masked.body.contains("console.bodies") && !masked.body.contains("SECRET-OUTCOME"),
+        masked.text().contains("console.bodies") && !masked.text().contains("SECRET-OUTCOME"),
         "{}",
-        masked.body
+        masked.text()
     );
     let shown =
         super::start_with_claims_and_variables(dir.path(), &[("ICHIDO_CONSOLE_BODIES", "shown")]).get(path);
-    assert!(shown.body.contains("SECRET-OUTCOME"), "{}", shown.body);
+    assert!(shown.text().contains("SECRET-OUTCOME"), "{}", shown.text());
 }
 
 #[test]
@@ -205,7 +212,11 @@ fn hostile_names_are_escaped() {
             &[PAGE, ("accept-language", HOSTILE), ("cookie", "ichido-lang=<b>")],
             "",
         );
-        assert!(!page.body.contains("<script>doc") && !page.body.contains("<img"), "{path}: {}", page.body);
+        assert!(
+            !page.text().contains("<script>doc") && !page.text().contains("<img"),
+            "{path}: {}",
+            page.text()
+        );
     }
 }
 

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use ichido_testkit::http_client::{send, try_send};
+use ichido_testkit::process::Process;
+use ichido_testkit::required_env;
+use ichido_testkit::wait::eventually;
 use serde_json::{Value, json};
-
-use crate::support::http::send;
-use crate::support::{Process, eventually};
 
 /// The field in which WebDriver returns the id of an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -33,10 +34,10 @@ pub(crate) struct Emulation {
 
 impl Browser {
     pub(crate) fn start() -> Self {
-        let program = std::env::var_os("ICHIDO_TEST_CHROMEDRIVER")
-            .expect("ICHIDO_TEST_CHROMEDRIVER is not set: run `cargo xtask test`");
+        let program = required_env("ICHIDO_TEST_CHROMEDRIVER");
         let dir = tempfile::tempdir().unwrap();
-        let mut driver = Process::start(Command::new(program).arg("--port=0").env("TMPDIR", dir.path()));
+        let mut driver =
+            Process::start(Command::new(program).arg("--port=0").env("TMPDIR", dir.path())).unwrap();
         let mut lines = BufReader::new(driver.child.stdout.take().unwrap()).lines();
         let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
             line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok()
@@ -184,7 +185,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         let path = format!("/session/{}", self.session);
-        let _ = crate::support::http::try_send(self.address, "DELETE", &path, &[], b"");
+        let _ = try_send(self.address, "DELETE", &path, &[], b"");
         self.driver.signal("TERM");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -3,19 +3,21 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ichido_testkit::http_client::get;
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
+
 use super::browser::Browser;
 use super::{HOSTILE, check_page};
 use crate::delivery::Fixture;
-use crate::delivery::daemon::admin_address;
-use crate::delivery::receiver::Reply;
-use crate::support::http::get;
-use crate::support::{Process, eventually};
 
 /// Starts a daemon whose schedule does not come due during a test: it makes its first pass and then stays idle.
 fn start_daemon(stage: &Fixture) -> (Process, SocketAddr) {
     let mut command = stage.command(&["run", "--admin", "127.0.0.1:0", "--ledger", "memory:"]);
-    let process = Process::start(command.env("RESEND_CRON", "0 0 1 1 *").env("MAX_RETRIES", "0"));
-    let admin = admin_address(&process);
+    let mut process =
+        Process::start(command.env("RESEND_CRON", "0 0 1 1 *").env("MAX_RETRIES", "0")).unwrap();
+    let admin = process.wait_for_address("admin on ").unwrap();
     eventually("the first pass", || get(admin, "/delivery").text().contains("schedule").then_some(()));
     (process, admin)
 }
@@ -23,7 +25,7 @@ fn start_daemon(stage: &Fixture) -> (Process, SocketAddr) {
 /// A spool with one batch per record: the receiver responds with 503 and a [`HOSTILE`] body.
 fn stage_with_spool(records: usize) -> Fixture {
     let stage = Fixture::new();
-    stage.receiver.on_request(|_| Reply::Status(503, HOSTILE.to_owned()));
+    stage.receiver.on_batch(|_| Reply::Status(503, HOSTILE.to_owned()));
     stage.send(records, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     stage
 }
@@ -61,15 +63,15 @@ fn operator_resends_one_batch_and_then_the_rest() {
     let stage = stage_with_spool(5);
     let (daemon, admin) = start_daemon(&stage);
     assert_eq!(stage.files("spool").len(), 5);
-    stage.receiver.on_request(|_| Reply::Accept);
+    stage.receiver.on_batch(|_| Reply::Accept);
     let browser = Browser::start();
     browser.open(&format!("http://{admin}/delivery"));
     browser.click("td button");
     assert!(browser.text().contains("Everything was delivered."), "{}", browser.text());
-    assert_eq!((stage.receiver.counts().len(), stage.files("spool").len()), (1, 4));
+    assert_eq!((stage.receiver.record_count(), stage.files("spool").len()), (1, 4));
     browser.click("main a.button");
     assert!(browser.text().contains("4 batches"), "{}", browser.text());
-    assert_eq!(stage.receiver.counts().len(), 1, "the confirmation page must not send anything");
+    assert_eq!(stage.receiver.record_count(), 1, "the confirmation page must not send anything");
     browser.click("main button.strong");
     assert!(browser.text().contains("The spool is empty."), "{}", browser.text());
     assert_eq!(
@@ -94,7 +96,7 @@ fn failed_resend_is_reported() {
         let stage = stage_with_spool(2);
         let (daemon, admin) = start_daemon(&stage);
         let reply = failure.clone();
-        stage.receiver.on_request(move |_| reply.clone());
+        stage.receiver.on_batch(move |_| reply.clone());
         let browser = Browser::start();
         for action in ["td button", "main button.strong"] {
             browser.open(&format!("http://{admin}/delivery"));
@@ -160,7 +162,7 @@ fn twenty_thousand_files_do_not_delay_a_page() {
         std::fs::write(path.with_file_name(name), &bytes).unwrap();
     }
     // A single 401 ends a pass.
-    stage.receiver.on_request(|_| Reply::Status(401, String::new()));
+    stage.receiver.on_batch(|_| Reply::Status(401, String::new()));
     let (_daemon, admin) = start_daemon(&stage);
     eventually("the file count", || get(admin, "/delivery").text().contains("20,001").then_some(()));
     for path in ["/", "/claims", "/delivery", "/delivery?after=spool_20250118T120000Z_000000000000.json"] {

@@ -1,13 +1,16 @@
 //! The overview, the claims and the sign-in page, in a real browser.
 
-use ichido_core::{Nonce, SystemEntropy};
+use ichido_testkit::http_client::{post, send};
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::orders::Orders;
+use ichido_testkit::required_env;
+use ichido_testkit::tcp_proxy::{Fault, TcpProxy};
+use ichido_testkit::wait::eventually;
 
 use super::browser::Browser;
 use super::{HOSTILE, check_page, start_with_claims};
-use crate::claims::lossy_proxy::{Fault, Proxy};
 use crate::serving::Serving;
-use crate::support::http::{post, send};
-use crate::support::{Gateway, Orders, eventually};
+use crate::support::Gateway;
 
 #[test]
 fn empty_pages_render_in_every_width_language_and_color_scheme() {
@@ -26,7 +29,7 @@ fn full_pages_render_in_every_width_language_and_color_scheme() {
     let claims = start_with_claims(dir.path());
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
-    eventually("the figures", || claims.get("/").body.contains(">367<").then_some(()));
+    eventually("the figures", || claims.get("/").text().contains(">367<").then_some(()));
     check_page(&browser, &at("/"), "overview");
     check_page(&browser, &at("/claims"), "claims");
     browser.click("a[rel=next]");
@@ -134,11 +137,9 @@ fn overview_updates_without_a_reload() {
 #[test]
 fn open_overview_shows_an_outage_and_the_recovery() {
     let dir = tempfile::tempdir().unwrap();
-    let redis =
-        std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
-    let redis: url::Url = redis.parse().unwrap();
-    let proxy = Proxy::start(redis.socket_addrs(|| Some(6379)).unwrap()[0]);
-    let ledger = format!("redis://{}?prefix=console-{}:", proxy.addr(), Nonce::draw(&SystemEntropy));
+    let redis: url::Url = required_env("ICHIDO_TEST_REDIS_URL").parse().unwrap();
+    let proxy = TcpProxy::start(redis.socket_addrs(|| Some(6379)).unwrap()[0]);
+    let ledger = format!("redis://{}?prefix=console-{}:", proxy.address(), unique());
     let orders = Orders::start(dir.path());
     let port = orders.address.port();
     let mut gateway = Gateway::start(dir.path(), orders.address, &ledger, "");

@@ -1,11 +1,11 @@
 //! The usage page of a meter.
 
+use ichido_testkit::http_client::get;
 use serde_json::{Value, json};
 
 use super::browser::Browser;
 use super::{HOSTILE, check_page};
 use crate::meter::{Meter, record};
-use crate::support::http::get;
 
 /// A month of records with eight models, nine apps and five users. One model and one app have a [`HOSTILE`] name.
 fn records() -> Vec<Value> {

@@ -1,36 +1,29 @@
 //! `ichido run` with several components in one process.
 
-use std::net::SocketAddr;
+use ichido_testkit::http_client::{get, post};
+use ichido_testkit::orders::Orders;
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
 
 use super::Fixture;
-use super::receiver::Reply;
-use crate::support::http::{get, post};
-use crate::support::{Orders, Process, eventually};
-
-fn address_after(stderr: &str, prefix: &str) -> Option<SocketAddr> {
-    stderr.split_once(prefix)?.1.split([',', '\n']).next()?.parse().ok()
-}
 
 #[test]
 fn gateway_meter_and_sender_share_a_process_and_an_admin_port() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     let orders = Orders::start(fixture.path());
     let settings = format!(
         "[gateway]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n[meter]\nlisten = \"127.0.0.1:0\"\n",
         orders.address
     );
     std::fs::write(fixture.path().join("ichido.toml"), settings).unwrap();
-    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
-    let (gateway, meter, admin) = eventually("the start line", || {
-        let stderr = daemon.stderr();
-        let gateway = address_after(&stderr, "gateway listening on http://")?;
-        let meter = address_after(&stderr, "meter listening on http://")?;
-        Some((gateway, meter, address_after(&stderr, "admin on http://")?))
-    });
-    eventually("an empty spool", || (fixture.receiver.counts().len() == 3).then_some(()));
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"])).unwrap();
+    let [gateway, meter, admin] = ["gateway listening on ", "meter listening on ", "admin on "]
+        .map(|text| daemon.wait_for_address(text).unwrap());
+    eventually("an empty spool", || (fixture.receiver.record_count() == 3).then_some(()));
     let first = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
     let second = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
     assert_eq!((first.status, first.text()), (second.status, second.text()));
@@ -54,9 +47,8 @@ fn single_section_starts_only_its_component() {
     std::fs::write(fixture.path().join("ichido.toml"), settings).unwrap();
     let mut command = fixture.command(&["run", "--admin", "off"]);
     command.env_remove("EXTERNAL_API_ENDPOINT").env_remove("EXTERNAL_API_TOKEN");
-    let mut daemon = Process::start(&mut command);
-    let gateway =
-        eventually("the start line", || address_after(&daemon.stderr(), "gateway listening on http://"));
+    let mut daemon = Process::start(&mut command).unwrap();
+    let gateway = daemon.wait_for_address("gateway listening on ").unwrap();
     assert!(post(gateway, "/orders", "\"k1\"", "{\"qty\":1}").status < 300);
     assert!(!daemon.stderr().contains("delivering"), "{}", daemon.stderr());
     daemon.signal("TERM");

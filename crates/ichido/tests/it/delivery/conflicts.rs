@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use ichido_testkit::receiver::{ReceivedBatch, Reply};
 use serde_json::Value;
 
 use super::Fixture;
-use super::receiver::{ReceivedRequest, Reply};
 
 const BARE_CONFLICT: fn() -> Reply = || Reply::Status(409, String::new());
 const API_METER: [(&str, &str); 2] =
@@ -21,7 +21,7 @@ impl RecordStore {
         Self(Arc::new(Mutex::new(BTreeMap::from([(known.to_owned(), 1)]))))
     }
 
-    fn script(&self) -> impl FnMut(&ReceivedRequest) -> Reply + Send + 'static {
+    fn script(&self) -> impl FnMut(&ReceivedBatch) -> Reply + Send + 'static {
         let counts = self.0.clone();
         move |request| {
             let mut counts = counts.lock().unwrap();
@@ -58,7 +58,7 @@ impl Fixture {
 fn known_record_does_not_hide_the_others() {
     let fixture = Fixture::new();
     let store = RecordStore::containing("e2");
-    fixture.receiver.on_request(store.script());
+    fixture.receiver.on_batch(store.script());
     let run = fixture.send(64, &API_METER);
     run.exits_with(0);
     store.assert_each_record_once(64);
@@ -66,14 +66,14 @@ fn known_record_does_not_hide_the_others() {
     assert_eq!(evidence.len(), 1, "{evidence:?}");
     assert_eq!(evidence[0]["evidence"], "single-record");
     // The known record is found by bisection, like an invalid one.
-    assert!(fixture.receiver.request_count() <= 2 * 6 + 1, "{}", fixture.receiver.request_count());
+    assert!(fixture.receiver.batch_count() <= 2 * 6 + 1, "{}", fixture.receiver.batch_count());
 }
 
 #[test]
 fn ambiguous_conflict_is_kept_for_an_operator() {
     let fixture = Fixture::new();
     let store = RecordStore::containing("e2");
-    fixture.receiver.on_request(store.script());
+    fixture.receiver.on_batch(store.script());
     let run = fixture.send(8, &[]);
     run.exits_with(4);
     let files = fixture.files("failed");
@@ -100,7 +100,7 @@ fn ambiguous_conflict_is_kept_for_an_operator() {
 #[test]
 fn accepted_batch_is_not_resent() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| BARE_CONFLICT());
+    fixture.receiver.on_batch(|_| BARE_CONFLICT());
     fixture.send(3, &[]).exits_with(4);
     let key = fixture.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
     fixture.run(&["failed", "accept", "0000nothing"], &[]).exits_with(2);
@@ -126,7 +126,7 @@ fn conflict_while_the_first_request_runs_is_not_delivery() {
         fixture.receiver.reply_in_order([Reply::NeverRespond, busy(), busy()]);
         fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).exits_with(0);
         fixture.receiver.assert_each_record_once(5);
-        assert_eq!(fixture.receiver.request_count(), 4);
+        assert_eq!(fixture.receiver.batch_count(), 4);
     }
 }
 
@@ -138,7 +138,7 @@ fn bare_409_soon_after_a_timeout_is_not_a_duplicate() {
     let (_, file) = &fixture.files("spool")[0];
     assert!(file["timedOut"].is_string() && file["notBefore"].is_string(), "{file}");
     fixture.run(&["spool", "resend"], &[]).exits_with(3);
-    assert_eq!(fixture.receiver.request_count(), 4, "the batch is not due yet");
+    assert_eq!(fixture.receiver.batch_count(), 4, "the batch is not due yet");
     fixture.run(&["spool", "resend", "--force"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(5);
     let receipts = fixture.receipts();
@@ -165,7 +165,7 @@ fn bare_409_after_a_lost_response_is_a_duplicate() {
 fn batch_conflict_mode_treats_every_409_as_success() {
     let fixture = Fixture::new();
     let in_flight = r#"{"type":"/.well-known/idempotency/in-flight"}"#;
-    fixture.receiver.on_request(move |_| Reply::Status(409, in_flight.to_owned()));
+    fixture.receiver.on_batch(move |_| Reply::Status(409, in_flight.to_owned()));
     fixture.send(5, &[("EXTERNAL_API_CONFLICT", "batch")]).exits_with(0);
     assert!(fixture.files("failed").is_empty() && fixture.files("spool").is_empty());
 }

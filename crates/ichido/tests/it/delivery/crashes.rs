@@ -2,22 +2,24 @@
 
 use std::time::Duration;
 
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
+
 use super::Fixture;
-use super::receiver::Reply;
-use crate::support::{Process, eventually};
 
 #[test]
 fn batch_without_a_response_is_resent_by_the_next_process_and_counted_once() {
     let fixture = Fixture::new();
     // The batch is counted, but the sender is killed before it reads the response.
-    fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_secs(20)));
+    fixture.receiver.on_batch(|_| Reply::AcceptAndDelay(Duration::from_secs(20)));
     let file = fixture.input(0..1);
-    let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()]));
-    eventually("the request", || (fixture.receiver.request_count() > 0).then_some(()));
+    let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()])).unwrap();
+    eventually("the request", || (fixture.receiver.batch_count() > 0).then_some(()));
     process.kill();
-    eventually("the record to be counted", || (fixture.receiver.counts().len() == 1).then_some(()));
+    eventually("the record to be counted", || (fixture.receiver.record_count() == 1).then_some(()));
     assert!(fixture.files("spool").is_empty(), "the killed process still holds the batch in .inflight");
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
     run.exits_with(0);
     assert_eq!(run.metrics()["sendDuplicate"], 1);
@@ -30,7 +32,7 @@ fn killed_sender_delivers_each_record_once() {
     let fixture = Fixture::new();
     // Some requests fail, some are slow, and some responses are lost.
     let mut turn = 0u32;
-    fixture.receiver.on_request(move |_| {
+    fixture.receiver.on_batch(move |_| {
         turn += 1;
         match turn % 7 {
             0 | 3 => Reply::Status(503, String::new()),
@@ -43,11 +45,11 @@ fn killed_sender_delivers_each_record_once() {
     let settings = [("BATCH_SIZE", "4"), ("RETRY_BACKOFF_MS", "1")];
     for round in 0..12u64 {
         let mut command = fixture.command(&["send", file.to_str().unwrap()]);
-        let mut process = Process::start(command.envs(settings));
+        let mut process = Process::start(command.envs(settings)).unwrap();
         std::thread::sleep(Duration::from_millis(10 + 23 * round));
         process.kill();
     }
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["send", file.to_str().unwrap()], &settings).exits_with(0);
     fixture.receiver.assert_each_record_once(400);
     assert!(fixture.files("spool").is_empty() && fixture.files("failed").is_empty());
@@ -57,15 +59,15 @@ fn killed_sender_delivers_each_record_once() {
 #[test]
 fn concurrent_resends_send_each_batch_once() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(60, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
-    let requests_before = fixture.receiver.request_count();
-    fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_millis(3)));
-    let start = || Process::start(&mut fixture.command(&["spool", "resend"]));
+    let requests_before = fixture.receiver.batch_count();
+    fixture.receiver.on_batch(|_| Reply::AcceptAndDelay(Duration::from_millis(3)));
+    let start = || Process::start(&mut fixture.command(&["spool", "resend"])).unwrap();
     let mut both = [start(), start()];
     both.iter_mut().for_each(|process| {
         process.exit_code();
     });
     fixture.receiver.assert_each_record_once(60);
-    assert_eq!(fixture.receiver.request_count() - requests_before, 60, "no batch is sent by both processes");
+    assert_eq!(fixture.receiver.batch_count() - requests_before, 60, "no batch is sent by both processes");
 }

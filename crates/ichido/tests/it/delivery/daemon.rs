@@ -1,37 +1,20 @@
 //! `ichido run` as a daemon that drains the spool.
 
+use ichido_testkit::http_client::get;
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
 use serde_json::Value;
 
 use super::Fixture;
-use super::receiver::Reply;
-use crate::support::http::get;
-use crate::support::{Process, eventually};
-
-#[test]
-fn daemon_drains_the_spool_and_shuts_down_cleanly() {
-    let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
-    fixture.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
-    fixture.receiver.on_request(|_| Reply::Accept);
-    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
-    eventually("an empty spool", || (fixture.receiver.counts().len() == 20).then_some(()));
-    // Commands work while the daemon runs.
-    let file = fixture.input(20..21);
-    fixture.run(&["send", file.to_str().unwrap()], &[]);
-    fixture.run(&["spool", "list"], &[]).exits_with(0);
-    daemon.signal("TERM");
-    assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
-    fixture.receiver.assert_each_record_once(21);
-    assert_eq!(std::fs::read_dir(fixture.path().join("data/spool/.inflight")).unwrap().count(), 0);
-}
 
 #[test]
 fn held_lane_makes_the_daemon_not_ready() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(401, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(401, String::new()));
     fixture.send(1, &[]).exits_with(3);
-    let daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
-    let admin = admin_address(&daemon);
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"])).unwrap();
+    let admin = daemon.wait_for_address("admin on ").unwrap();
     eventually("a failing readiness check", || {
         get(admin, "/readyz").text().contains("the lane is held").then_some(())
     });
@@ -42,7 +25,7 @@ fn held_lane_makes_the_daemon_not_ready() {
 #[test]
 fn daemon_resumes_when_the_token_file_changes() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|request| match request.headers["authorization"] == "Bearer new-token" {
+    fixture.receiver.on_batch(|request| match request.headers["authorization"] == "Bearer new-token" {
         true => Reply::Accept,
         false => Reply::Status(401, String::new()),
     });
@@ -51,26 +34,27 @@ fn daemon_resumes_when_the_token_file_changes() {
     std::fs::write(&token, "old-token").unwrap();
     let mut command = fixture.command(&["run", "--admin", "off"]);
     let daemon =
-        Process::start(command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token));
-    eventually("a held lane", || daemon.stderr().contains("the lane is held").then_some(()));
+        Process::start(command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token))
+            .unwrap();
+    daemon.wait_for_stderr("the lane is held");
     std::fs::write(&token, "new-token").unwrap();
-    eventually("an empty spool", || (fixture.receiver.counts().len() == 5).then_some(()));
+    eventually("an empty spool", || (fixture.receiver.record_count() == 5).then_some(()));
     fixture.receiver.assert_each_record_once(5);
 }
 
 #[test]
 fn gauges_count_the_files_on_disk() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
-    fixture.receiver.on_request(|request| match request.ids[0].as_str() {
+    fixture.receiver.on_batch(|request| match request.ids[0].as_str() {
         "e0" => Reply::Status(422, String::new()),
         "e1" => Reply::Status(503, String::new()),
         _ => Reply::Accept,
     });
     let mut command = fixture.command(&["run", "--admin", "127.0.0.1:0"]);
-    let daemon = Process::start(command.env("MAX_RETRIES", "0"));
-    let admin = admin_address(&daemon);
+    let mut daemon = Process::start(command.env("MAX_RETRIES", "0")).unwrap();
+    let admin = daemon.wait_for_address("admin on ").unwrap();
     let page = eventually("the gauges of the first pass", || {
         let page = get(admin, "/metrics").text();
         page.contains("ichido_delivery_failed_files").then_some(page)
@@ -88,7 +72,7 @@ fn service_levels_can_be_computed_from_metrics() {
     let fixture = Fixture::new();
     // Of 40 batches, one is delivered by its retry, one stays in the spool, and one is rejected.
     let mut is_first = true;
-    fixture.receiver.on_request(move |request| match request.ids[0].as_str() {
+    fixture.receiver.on_batch(move |request| match request.ids[0].as_str() {
         "e0" if std::mem::take(&mut is_first) => Reply::Status(503, String::new()),
         "e1" => Reply::Status(503, String::new()),
         "e2" => Reply::Status(422, String::new()),
@@ -107,9 +91,9 @@ fn service_levels_can_be_computed_from_metrics() {
     assert_near(share(&sent, "retrySuccess", "retries"), 1.0 / 2.0);
     assert_near(share(&sent, "failedMoved", "sendTotal"), 1.0 / 40.0);
 
-    fixture.receiver.on_request(|_| Reply::Accept);
-    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
-    let admin = admin_address(&daemon);
+    fixture.receiver.on_batch(|_| Reply::Accept);
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"])).unwrap();
+    let admin = daemon.wait_for_address("admin on ").unwrap();
     let page = eventually("the histograms", || {
         let page = get(admin, "/metrics").text();
         page.contains("ichido_delivery_age_seconds_count{origin=\"spool\"} 1").then_some(page)
@@ -120,7 +104,7 @@ fn service_levels_can_be_computed_from_metrics() {
     let age = p95(&page, "ichido_delivery_age_seconds", "origin=\"spool\"");
     assert!(age <= 86_400.0, "{age}: {page}");
     daemon.signal("TERM");
-    let line = crate::support::stdout_of(&mut daemon);
+    let line = daemon.read_stdout().unwrap();
     let resent: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
     // The success rate of resends from the spool.
     assert_near(share(&resent, "spoolResendSuccess", "spoolResendAttempts"), 1.0);
@@ -136,12 +120,4 @@ fn p95(page: &str, name: &str, label: &str) -> f64 {
         .collect();
     let all = buckets.last().unwrap_or_else(|| panic!("no {name}: {page}")).1;
     buckets.iter().find(|(_, count)| *count >= 0.95 * all).unwrap().0
-}
-
-pub(crate) fn admin_address(daemon: &Process) -> std::net::SocketAddr {
-    eventually("the start line", || {
-        let stderr = daemon.stderr();
-        let line = stderr.lines().find(|line| line.contains("admin on http://"))?.to_owned();
-        line.rsplit("http://").next()?.parse().ok()
-    })
 }

@@ -2,48 +2,17 @@
 
 #![allow(clippy::print_stderr, reason = "a skipped test must say so")]
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::tmpfs::Tmpfs;
+use ichido_testkit::wait::eventually;
 use serde_json::json;
 
-use super::receiver::Reply;
 use super::{Fixture, Run};
-use crate::support::{Process, eventually};
-
-/// A small tmpfs for one test. Mounting requires root.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn tmpfs(path: &Path, options: &str) -> Option<Self> {
-        std::fs::create_dir_all(path).unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(path.to_owned()));
-        }
-        eprintln!("SKIPPED: mounting a tmpfs requires root");
-        None
-    }
-
-    fn remount(&self, options: &str) {
-        let options = format!("remount,{options}");
-        assert!(Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap().success());
-    }
-
-    /// Writes until the file system is full.
-    fn fill(&self) {
-        let mut ballast = std::fs::File::create(self.0.join("ballast")).unwrap();
-        while ballast.write_all(&[1; 512]).is_ok() {}
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
-}
 
 /// All files below a directory whose names start with a prefix.
 fn files_with_prefix(dir: &Path, prefix: &str) -> Vec<PathBuf> {
@@ -71,9 +40,9 @@ const PEAK_MEMORY_MAX_BYTES: u64 = 50 << 20;
 fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
-    let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
+    let Some(mount) = Tmpfs::mount(&data, "size=256k,mode=700") else { return };
     fixture.send(1, &[]).exits_with(0);
-    mount.fill();
+    let ballast = mount.fill();
     // Records that can be sent at once need no spool.
     let file = fixture.input(1..41);
     let sent = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("BATCH_SIZE", "10")]);
@@ -86,7 +55,7 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     assert!(!sent.stderr.contains("recovered at"), "the disk is still full: {}", sent.stderr);
     assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
     // Records that can be neither sent nor spooled are reported as lost.
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     let file = fixture.input(41..42);
     let lost = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
     lost.exits_with(1);
@@ -94,8 +63,8 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     assert!(lost.stderr.contains("neither delivered nor written to disk"), "{}", lost.stderr);
     assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
     // There is free space again.
-    std::fs::remove_file(data.join("ballast")).unwrap();
-    fixture.receiver.on_request(|_| Reply::Accept);
+    std::fs::remove_file(ballast).unwrap();
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(42);
 }
@@ -104,20 +73,27 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
 fn failed_retry_count_update_leaves_the_spool_file_intact() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
-    let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    let Some(mount) = Tmpfs::mount(&data, "size=256k,mode=700") else { return };
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     let content = || fixture.files("spool").into_iter().map(|(path, _)| std::fs::read(path).unwrap());
     let before: Vec<Vec<u8>> = content().collect();
     mount.fill();
-    let requests_before = fixture.receiver.request_count();
-    let run = fixture.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
-    run.exits_with(3);
-    assert_eq!(fixture.receiver.request_count(), requests_before + 2, "both batches are tried");
+    let requests_before = fixture.receiver.batch_count();
+    // The audit log is on the full disk as well.
+    let unrecorded = fixture.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
+    assert!(
+        unrecorded.exits_with(2).stderr.contains("No space left on device (os error 28); nothing was done")
+    );
+    assert_eq!(fixture.receiver.batch_count(), requests_before);
+    let elsewhere = fixture.path().join("audit").display().to_string();
+    let settings = [("MAX_RETRIES", "0"), ("ICHIDO_ADMIN_AUDIT_DIR", elsewhere.as_str())];
+    fixture.run(&["spool", "resend"], &settings).exits_with(3);
+    assert_eq!(fixture.receiver.batch_count(), requests_before + 2, "both batches are tried");
     assert_eq!(content().collect::<Vec<_>>(), before);
     assert!(files_with_prefix(&data, ".half-").is_empty());
-    fixture.receiver.on_request(|_| Reply::Accept);
-    fixture.run(&["spool", "resend"], &[]).exits_with(0);
+    fixture.receiver.on_batch(|_| Reply::Accept);
+    fixture.run(&["spool", "resend"], &settings[1..]).exits_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
 
@@ -125,10 +101,10 @@ fn failed_retry_count_update_leaves_the_spool_file_intact() {
 fn read_only_disk_stops_startup_and_names_path_and_mode() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
-    let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
+    let Some(mount) = Tmpfs::mount(&data, "size=256k,mode=700") else { return };
     fixture.send(1, &[]).exits_with(0);
     mount.remount("ro");
-    let requests_before = fixture.receiver.request_count();
+    let requests_before = fixture.receiver.batch_count();
     let run = fixture.send(1, &[]);
     run.exits_with(2);
     assert!(
@@ -137,7 +113,7 @@ fn read_only_disk_stops_startup_and_names_path_and_mode() {
         run.stderr
     );
     assert!(run.stderr.contains("Read-only"), "{}", run.stderr);
-    assert_eq!(fixture.receiver.request_count(), requests_before);
+    assert_eq!(fixture.receiver.batch_count(), requests_before);
 }
 
 #[test]
@@ -152,7 +128,7 @@ fn unwritable_directory_stops_startup_and_names_path_and_mode() {
     run.exits_with(2);
     assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode 0555"), "{}", run.stderr);
     assert!(run.stderr.contains("Permission denied"), "{}", run.stderr);
-    assert!(fixture.receiver.requests().is_empty());
+    assert!(fixture.receiver.batches().is_empty());
 }
 
 /// `ichido send` as a user without root privileges, or `None` if the test cannot drop them.
@@ -189,12 +165,12 @@ fn data_is_private_to_the_owner_under_any_umask() {
     for umask in ["000", "022", "077", "777"] {
         let fixture = Fixture::new();
         // The receiver is also the Slack webhook. It rejects the notice, which therefore stays in the outbox.
-        fixture.receiver.on_request(|request| match request.ids.first().map(String::as_str) {
+        fixture.receiver.on_batch(|request| match request.ids.first().map(String::as_str) {
             None => Reply::Status(404, String::new()),
             Some("e0") => Reply::Status(422, String::new()),
             Some(_) => Reply::Status(503, String::new()),
         });
-        let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
+        let slack = fixture.url("/services/x");
         let file = fixture.input(0..2);
         let send = fixture.command(&["send", file.to_str().unwrap()]);
         let mut command = Command::new("sh");
@@ -228,10 +204,10 @@ fn two_gigabyte_spool_file_is_rejected_unread() {
     let huge = std::fs::File::create(dir.join("spool_20250101T000000Z_eeeeeeeeeeee.json")).unwrap();
     huge.set_len(2 << 30).unwrap();
     write_spool_file(&dir, 1, "e1");
-    let daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"]));
-    eventually("the valid batch", || (fixture.receiver.counts().len() == 1).then_some(()));
+    let daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"])).unwrap();
+    eventually("the valid batch", || (fixture.receiver.record_count() == 1).then_some(()));
     eventually("the huge file in failed", || (!fixture.file_names("failed").is_empty()).then_some(()));
-    eventually("the reason in the log", || daemon.stderr().contains("corrupt: larger than").then_some(()));
+    daemon.wait_for_stderr("corrupt: larger than");
     let memory = peak_memory_bytes(&daemon);
     assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
 }
@@ -262,20 +238,21 @@ fn large_spool_is_sent_oldest_first_and_does_not_delay_new_batches() {
         write_spool_file(&spool, second, &format!("e{second}"));
     });
     // The oldest batch always fails; every other response is slightly delayed.
-    fixture.receiver.on_request(|request| match request.ids[0].as_str() {
+    fixture.receiver.on_batch(|request| match request.ids[0].as_str() {
         "e0" => Reply::Status(500, String::new()),
         _ => Reply::AcceptAndDelay(std::time::Duration::from_millis(2)),
     });
     let settings = [("DATA_DIR", data.path().to_str().unwrap()), ("MAX_RETRIES", "0")];
     let started = std::time::Instant::now();
     let daemon =
-        Process::start(fixture.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"));
-    eventually("the first request", || (fixture.receiver.request_count() > 0).then_some(()));
+        Process::start(fixture.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"))
+            .unwrap();
+    eventually("the first request", || (fixture.receiver.batch_count() > 0).then_some(()));
     // An idle machine needs about a second. The limit leaves room for a busy one.
     assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
-    eventually("300 requests", || (fixture.receiver.request_count() > 300).then_some(()));
+    eventually("300 requests", || (fixture.receiver.batch_count() > 300).then_some(()));
     let order: Vec<String> =
-        fixture.receiver.requests().iter().take(300).map(|request| request.ids[0].clone()).collect();
+        fixture.receiver.batches().iter().take(300).map(|request| request.ids[0].clone()).collect();
     assert_eq!(order, (0..300).map(|id| format!("e{id}")).collect::<Vec<_>>());
     let memory = peak_memory_bytes(&daemon);
     assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
@@ -283,9 +260,9 @@ fn large_spool_is_sent_oldest_first_and_does_not_delay_new_batches() {
     // A new batch is sent while most of the others are still in the spool.
     let file = fixture.input(FILES..FILES + 1);
     let mut command = fixture.command(&["send", file.to_str().unwrap()]);
-    let sender = Process::start(command.envs(settings).env("LOG_LEVEL", "error"));
+    let sender = Process::start(command.envs(settings).env("LOG_LEVEL", "error")).unwrap();
     eventually("the new batch", || fixture.receiver.counts().contains_key("e100000").then_some(()));
-    assert!(fixture.receiver.counts().len() < FILES / 2);
+    assert!(fixture.receiver.record_count() < FILES / 2);
     let memory = peak_memory_bytes(&sender);
     assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
 }

@@ -1,5 +1,6 @@
 //! Invalid input and settings: the error is clear, nothing is lost, and no secret is printed.
 
+use ichido_testkit::receiver::Reply;
 use serde_json::json;
 
 use super::Fixture;
@@ -36,7 +37,7 @@ fn unreadable_input_is_reported_before_anything_is_sent() {
         run.exits_with(2);
         assert!(run.stderr.contains(bad), "{}", run.stderr);
     }
-    assert!(fixture.receiver.requests().is_empty());
+    assert!(fixture.receiver.batches().is_empty());
 }
 
 #[test]
@@ -59,24 +60,15 @@ fn invalid_line_goes_to_failed_with_its_number_and_the_rest_is_sent() {
 #[test]
 fn full_spool_quota_rejects_new_batches() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| super::receiver::Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     let run = fixture.send(50, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0"), ("SPOOL_MAX_BYTES", "3000")]);
     run.exits_with(1);
     assert!(run.stderr.contains("SPOOL_MAX_BYTES"), "{}", run.stderr);
     let waiting = fixture.files("spool").len();
     assert!((1..50).contains(&waiting), "{waiting}");
-    fixture.receiver.on_request(|_| super::receiver::Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.send(50, &[("BATCH_SIZE", "1"), ("SPOOL_MAX_BYTES", "3000")]).exits_with(0);
     fixture.receiver.assert_each_record_once(50);
-}
-
-#[test]
-fn unusable_data_directory_stops_startup() {
-    let fixture = Fixture::new();
-    std::fs::write(fixture.path().join("data"), "a file").unwrap();
-    let run = fixture.run(&["send", "/dev/null"], &[]);
-    run.exits_with(2);
-    assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode"), "{}", run.stderr);
 }
 
 #[test]

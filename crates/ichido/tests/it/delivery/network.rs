@@ -8,9 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::receiver::Reply;
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::{free_port, tcp_server};
+
 use super::{Fixture, Run};
-use crate::support::Process;
 
 /// The limit for each of the two requests.
 const TIMEOUT: (&str, &str) = ("EXTERNAL_API_TIMEOUT_MS", "700");
@@ -98,21 +100,13 @@ fn hanging_resolver_does_not_outlast_the_timeout() {
 
 #[test]
 fn refused_reset_and_silent_connections_are_retried() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let fixture = Fixture::new();
-    send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{refused}/"));
+    send_fails_twice(&fixture, &mut send(&fixture), &format!("https://127.0.0.1:{}/", free_port()));
 
     // Closing a socket with unread data sends a reset to the peer.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let reset = listener.local_addr().unwrap();
-    let resetting_server = std::thread::spawn(move || {
-        for stream in listener.incoming().take(2).map_while(Result::ok) {
-            let _ = stream.peek(&mut [0]);
-        }
-    });
+    let reset = tcp_server::start(|stream| drop(stream.peek(&mut [0])));
     let fixture = Fixture::new();
     send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{reset}/"));
-    resetting_server.join().unwrap();
 
     // Accepts the connection, then stays silent.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -141,8 +135,8 @@ fn trickling_response_does_not_outlast_the_timeout() {
 #[test]
 fn obsolete_tls_version_holds_the_lane() {
     let fixture = Fixture::new();
-    let (certificate, key) = fixture.receiver.identity();
-    for (name, text) in [("old.pem", certificate), ("old.key", key)] {
+    let identity = &fixture.identity;
+    for (name, text) in [("old.pem", &identity.certificate), ("old.key", &identity.key)] {
         std::fs::write(fixture.path().join(name), text).unwrap();
     }
     let script = "
@@ -162,7 +156,8 @@ while True:
 ";
     let mut server = Process::start(
         Command::new("python3").current_dir(fixture.path()).args(["-W", "ignore", "-c", script]),
-    );
+    )
+    .unwrap();
     let mut lines = BufReader::new(server.child.stdout.take().unwrap()).lines();
     let port: u16 = lines.next().unwrap_or_else(|| panic!("{}", server.stderr())).unwrap().parse().unwrap();
     let endpoint = format!("https://localhost:{port}/");

@@ -1,20 +1,20 @@
 //! Notices to operators: log lines, Slack messages and the outbox.
 
 use std::net::TcpListener;
-use std::path::Path;
 
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
 use serde_json::json;
 
 use super::Fixture;
-use super::receiver::Reply;
-use crate::support::{Process, eventually};
 
 #[test]
 fn hanging_slack_webhook_does_not_delay_resends() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
-    fixture.receiver.on_request(|request| match request.ids[0].as_str() {
+    fixture.receiver.on_batch(|request| match request.ids[0].as_str() {
         "e0" => Reply::Status(422, "no date".to_owned()),
         _ => Reply::Accept,
     });
@@ -22,9 +22,10 @@ fn hanging_slack_webhook_does_not_delay_resends() {
     let slack = format!("http://{}/services/x", silent.local_addr().unwrap());
     let mut command = fixture.command(&["run", "--admin", "off"]);
     let mut daemon =
-        Process::start(command.env("SLACK_WEBHOOK_URL", slack).env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"));
+        Process::start(command.env("SLACK_WEBHOOK_URL", slack).env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"))
+            .unwrap();
     let _connection = silent.accept().unwrap();
-    eventually("the other batches", || (fixture.receiver.counts().len() == 29).then_some(()));
+    eventually("the other batches", || (fixture.receiver.record_count() == 29).then_some(()));
     daemon.kill();
     // The notice was not sent yet. The next process sends it.
     let run = fixture.run(&["send", "/dev/null"], &[]);
@@ -39,11 +40,11 @@ fn hanging_slack_webhook_does_not_delay_resends() {
 #[test]
 fn log_records_whether_each_failure_notice_was_sent() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|request| match request.ids.is_empty() {
+    fixture.receiver.on_batch(|request| match request.ids.is_empty() {
         true => Reply::Status(200, "ok".to_owned()),
         false => Reply::Status(503, String::new()),
     });
-    let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
+    let slack = fixture.url("/services/x");
     let settings = [("SLACK_WEBHOOK_URL", slack.as_str()), ("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
     fixture.send(2, &settings).exits_with(3);
     let run = fixture.run(&["spool", "resend"], &settings);
@@ -71,7 +72,7 @@ fn log_records_whether_each_failure_notice_was_sent() {
 #[test]
 fn missing_notification_channel_is_a_warning() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(422, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(422, String::new()));
     let run = fixture.send(1, &[]);
     run.exits_with(4);
     assert!(run.stderr.contains("no notification channel is configured"), "{}", run.stderr);
@@ -85,14 +86,14 @@ fn missing_notification_channel_is_a_warning() {
 #[test]
 fn slack_uses_the_same_ca_file_as_the_receiver() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|request| match request.ids.first() {
+    fixture.receiver.on_batch(|request| match request.ids.first() {
         Some(_) => Reply::Status(422, "no date".to_owned()),
         None => Reply::Status(200, "ok".to_owned()),
     });
-    let slack = format!("https://localhost:{}/services/hunter2", fixture.receiver.address.port());
+    let slack = fixture.url("/services/hunter2");
     let run = fixture.send(1, &[("SLACK_WEBHOOK_URL", &slack)]);
     run.exits_with(4);
-    let requests = fixture.receiver.requests();
+    let requests = fixture.receiver.batches();
     let text = String::from_utf8(requests.last().unwrap().bytes.to_vec()).unwrap();
     assert!(text.contains("1 batch failed"), "{text} {}", run.stderr);
     assert!(!run.stderr.contains("hunter2"), "{}", run.stderr);
@@ -108,39 +109,15 @@ fn slack_uses_the_same_ca_file_as_the_receiver() {
 }
 
 #[test]
-fn thousands_of_failures_share_one_notice() {
-    const FILES: usize = 5_000;
-    let fixture = Fixture::new();
-    let shared = Path::new("/dev/shm");
-    let data = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap();
-    let spool = data.path().join("spool");
-    std::fs::create_dir(&spool).unwrap();
-    for number in 0..FILES {
-        std::fs::write(spool.join(format!("spool_20250101T000000Z_{number:012}.json")), "{\"records\":")
-            .unwrap();
-    }
-    let run = fixture.run(
-        &["spool", "resend", "--json"],
-        &[("DATA_DIR", data.path().to_str().unwrap()), ("LOG_LEVEL", "warn")],
-    );
-    run.exits_with(4);
-    assert_eq!(run.metrics()["failedMoved"], FILES);
-    assert_eq!(std::fs::read_dir(data.path().join("failed")).unwrap().count(), FILES);
-    let notices = run.log("notice");
-    assert_eq!(notices.len(), 1);
-    assert_eq!(notices[0]["subject"], format!("ichido: {FILES} batches failed"));
-}
-
-#[test]
 fn invalid_lines_share_one_notice() {
     let fixture = Fixture::new();
     let path = fixture.path().join("broken.jsonl");
     std::fs::write(&path, "{\"source_event_id\":\"e1\"}\n".to_owned() + &"{torn\n".repeat(200)).unwrap();
     // The webhook rejects notices, so they stay in the outbox.
-    fixture.receiver.on_request(|request| {
+    fixture.receiver.on_batch(|request| {
         if request.ids.is_empty() { Reply::Status(404, String::new()) } else { Reply::Accept }
     });
-    let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
+    let slack = fixture.url("/services/x");
     fixture.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).exits_with(4);
     fixture.receiver.assert_each_record_once(1);
     assert_eq!(fixture.files("failed").len(), 200);

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use ichido_testkit::process::Process;
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
 use serde_json::{Value, json};
 
 use super::Fixture;
-use super::receiver::Reply;
-use crate::support::{Process, eventually};
 
 #[test]
 fn spooled_batches_are_listed_and_shown() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).exits_with(3);
     let listing: Value =
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
@@ -58,29 +59,29 @@ fn batches_of_the_same_second_are_listed_by_first_attempt() {
 #[test]
 fn batch_can_be_resent_by_key() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     let key = fixture.files("spool")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
     fixture.run(&["spool", "resend", &key], &[]).exits_with(3);
-    assert_eq!((fixture.receiver.counts().len(), fixture.files("spool").len()), (1, 1));
+    assert_eq!((fixture.receiver.record_count(), fixture.files("spool").len()), (1, 1));
     fixture.run(&["spool", "resend", "0000nothing"], &[]).exits_with(2);
 }
 
 #[test]
 fn failed_batch_keeps_its_history_when_resent() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
+    fixture.receiver.on_batch(|_| Reply::Status(422, "no date".to_owned()));
     fixture.send(1, &[]).exits_with(4);
     let key = fixture.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.run(&["failed", "resend", &key[..12]], &[("MAX_RETRIES", "0")]).exits_with(3);
     let attempts = fixture.files("spool")[0].1["attempts"].to_string();
     assert!(
         attempts.contains("no date") && attempts.contains("taken out of failed") && attempts.contains("503"),
         "{attempts}"
     );
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
@@ -89,13 +90,13 @@ fn failed_batch_keeps_its_history_when_resent() {
 fn failed_resend_without_keys_resends_everything() {
     let fixture = Fixture::new();
     for all in [&["failed", "resend"][..], &["failed", "resend", "--all"]] {
-        fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
+        fixture.receiver.on_batch(|_| Reply::Status(422, "no date".to_owned()));
         for id in 0..2 {
             let file = fixture.input(id..=id);
             fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(4);
         }
         assert_eq!(fixture.files("failed").len(), 2);
-        fixture.receiver.on_request(|_| Reply::Accept);
+        fixture.receiver.on_batch(|_| Reply::Accept);
         fixture.run(all, &[]).exits_with(0);
         assert!(fixture.files("failed").is_empty(), "{all:?}");
     }
@@ -133,19 +134,20 @@ fn missing_data_directory_is_not_an_empty_spool() {
 #[test]
 fn signal_during_backoff_spools_the_batch_without_counting_a_retry() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     let file = fixture.input(0..1);
     let mut process =
-        Process::start(fixture.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"));
-    eventually("the first request", || (fixture.receiver.request_count() > 0).then_some(()));
-    eventually("the backoff", || process.stderr().contains("nextBackoff").then_some(()));
+        Process::start(fixture.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"))
+            .unwrap();
+    eventually("the first request", || (fixture.receiver.batch_count() > 0).then_some(()));
+    process.wait_for_stderr("nextBackoff");
     let signaled = Instant::now();
     process.signal("TERM");
     process.exit_code();
     assert!(signaled.elapsed() < Duration::from_secs(10));
     let files = fixture.files("spool");
     assert_eq!((files.len(), &files[0].1["retryCount"]), (1, &json!(0)));
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
@@ -153,17 +155,15 @@ fn signal_during_backoff_spools_the_batch_without_counting_a_retry() {
 #[test]
 fn second_signal_exits_at_once_and_loses_nothing() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::NeverRespond);
+    fixture.receiver.on_batch(|_| Reply::NeverRespond);
     let file = fixture.input(0..1);
-    let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()]));
-    eventually("the request", || (fixture.receiver.request_count() > 0).then_some(()));
+    let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()])).unwrap();
+    eventually("the request", || (fixture.receiver.batch_count() > 0).then_some(()));
     process.signal("TERM");
-    eventually("the shutdown message", || {
-        process.stderr().contains("a second signal exits at once").then_some(())
-    });
+    process.wait_for_stderr("a second signal exits at once");
     process.signal("TERM");
     process.exit_code();
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
@@ -171,19 +171,19 @@ fn second_signal_exits_at_once_and_loses_nothing() {
 #[test]
 fn commands_do_not_block_while_a_daemon_runs() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).exits_with(3);
     // The first batch that the daemon sends never gets a response, so the daemon keeps holding it.
     let stuck = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
     let name = stuck.clone();
-    fixture.receiver.on_request(move |request| {
+    fixture.receiver.on_batch(move |request| {
         let mut name = name.lock().unwrap();
         match name.get_or_insert_with(|| request.ids[0].clone()) == &request.ids[0] {
             true => Reply::NeverRespond,
             false => Reply::Accept,
         }
     });
-    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"]));
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"])).unwrap();
     eventually("the request of the daemon", || stuck.lock().unwrap().is_some().then_some(()));
     let started = Instant::now();
     let listing: Value =
@@ -196,10 +196,10 @@ fn commands_do_not_block_while_a_daemon_runs() {
     let file = fixture.input(3..4);
     fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
-    assert_eq!(fixture.receiver.counts().len(), 3);
+    assert_eq!(fixture.receiver.record_count(), 3);
     daemon.signal("TERM");
     assert_eq!(daemon.exit_code(), 0);
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(4);
 }
@@ -207,7 +207,7 @@ fn commands_do_not_block_while_a_daemon_runs() {
 #[test]
 fn json_output_fields_are_stable() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     let sent = fixture.send(1, &[("MAX_RETRIES", "0")]).metrics();
     let fields = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use ichido_testkit::receiver::Reply;
 use serde_json::json;
 
-use super::Fixture;
-use super::receiver::{Reply, TOKEN};
+use super::{Fixture, TOKEN};
 
 fn fail_every_request(fixture: &Fixture) {
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
 }
 
 const NO_RETRIES: (&str, &str) = ("MAX_RETRIES", "0");
@@ -64,12 +64,12 @@ fn spooled_batches_are_resent_first_and_oldest_first() {
         assert_eq!(fixture.files("spool").len(), id + 1);
         std::thread::sleep(Duration::from_millis(1_050));
     }
-    fixture.receiver.on_request(|_| Reply::Accept);
-    let requests_before = fixture.receiver.request_count();
+    fixture.receiver.on_batch(|_| Reply::Accept);
+    let requests_before = fixture.receiver.batch_count();
     let file = fixture.input(3..4);
     fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
     let order: Vec<String> =
-        fixture.receiver.requests()[requests_before..].iter().map(|request| request.ids[0].clone()).collect();
+        fixture.receiver.batches()[requests_before..].iter().map(|request| request.ids[0].clone()).collect();
     assert_eq!(order, ["e0", "e1", "e2", "e3"]);
 }
 
@@ -78,7 +78,7 @@ fn retry_after_is_honored_across_restarts() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::StatusWithHeader(429, "retry-after", "1".to_owned())]);
     fixture.send(1, &[]).exits_with(0);
-    let requests = fixture.receiver.requests();
+    let requests = fixture.receiver.batches();
     assert!(requests[1].at - requests[0].at >= Duration::from_secs(1));
 
     fixture.receiver.reply_in_order([Reply::StatusWithHeader(503, "retry-after", "86400".to_owned())]);
@@ -86,21 +86,9 @@ fn retry_after_is_honored_across_restarts() {
     fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(3);
     assert!(fixture.files("spool")[0].1["notBefore"].is_string());
     fixture.run(&["spool", "resend"], &[]).exits_with(3);
-    assert_eq!(fixture.receiver.request_count(), 3, "no request before the batch is due");
+    assert_eq!(fixture.receiver.batch_count(), 3, "no request before the batch is due");
     fixture.run(&["spool", "resend", "--force"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(2);
-}
-
-#[test]
-fn poisoned_batch_does_not_block_the_others() {
-    let fixture = Fixture::new();
-    fixture.receiver.on_request(|request| match request.ids.contains(&"e0".to_owned()) {
-        true => Reply::Status(500, String::new()),
-        false => Reply::Accept,
-    });
-    fixture.send(5, &[("BATCH_SIZE", "1")]).exits_with(3);
-    assert_eq!(fixture.receiver.counts().len(), 4);
-    assert_eq!(fixture.files("spool").len(), 1);
 }
 
 #[test]
@@ -108,16 +96,12 @@ fn outage_does_not_cost_every_batch_an_attempt() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(30, &[("BATCH_SIZE", "1"), NO_RETRIES]).exits_with(3);
-    assert_eq!(
-        fixture.receiver.request_count(),
-        3,
-        "after three failed batches in a row nothing more is sent"
-    );
+    assert_eq!(fixture.receiver.batch_count(), 3, "after three failed batches in a row nothing more is sent");
     assert_eq!(fixture.files("spool").len(), 30);
     fixture.run(&["spool", "resend"], &[NO_RETRIES]).exits_with(3);
     let charged = fixture.files("spool").iter().filter(|(_, file)| file["retryCount"] != 0).count();
     assert_eq!(charged, 3);
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(30);
 }
@@ -126,7 +110,7 @@ fn outage_does_not_cost_every_batch_an_attempt() {
 fn rejected_token_holds_the_lane_until_it_changes() {
     let fixture = Fixture::new();
     (0..500).for_each(|id| write_minimal_spool_file(&fixture, &format!("{id:012x}"), id));
-    fixture.receiver.on_request(|request| match request.headers["authorization"] == "Bearer new-token" {
+    fixture.receiver.on_batch(|request| match request.headers["authorization"] == "Bearer new-token" {
         true => Reply::Accept,
         false => Reply::Status(401, "who are you?".to_owned()),
     });
@@ -145,7 +129,7 @@ fn rejected_token_holds_the_lane_until_it_changes() {
         "{}",
         run.stderr
     );
-    assert_eq!(fixture.receiver.request_count(), 1, "only the first batch is tried");
+    assert_eq!(fixture.receiver.batch_count(), 1, "only the first batch is tried");
     assert_eq!(fixture.files("spool").len(), 501, "the rest of the input is spooled");
     assert!(
         fixture.files("spool").iter().all(|(_, file)| file["retryCount"] == 0),
@@ -153,7 +137,7 @@ fn rejected_token_holds_the_lane_until_it_changes() {
     );
     std::fs::write(&token, "new-token").unwrap();
     with_file(&["spool", "resend"]).exits_with(0);
-    assert_eq!(fixture.receiver.request_count(), 502, "each batch is sent once");
+    assert_eq!(fixture.receiver.batch_count(), 502, "each batch is sent once");
     fixture.receiver.assert_each_record_once(502);
 }
 
@@ -162,7 +146,7 @@ fn minimal_spool_file_is_sent_under_its_own_key() {
     let fixture = Fixture::new();
     write_minimal_spool_file(&fixture, "a3f2e1b9c4d5e6f7", 1);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
-    assert_eq!(fixture.receiver.requests()[0].key, "a3f2e1b9c4d5e6f7");
+    assert_eq!(fixture.receiver.batches()[0].key, "a3f2e1b9c4d5e6f7");
     assert!(fixture.files("spool").is_empty());
 }
 
@@ -181,7 +165,7 @@ fn corrupt_files_go_to_failed_and_the_others_are_sent() {
     let huge = std::fs::File::create(dir.join("spool_20250101T000004Z_eeeeeeeeeeee.json")).unwrap();
     huge.set_len(2 << 30).unwrap();
     std::fs::write(dir.join("README"), "not yours").unwrap();
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
     run.exits_with(4);
     assert_eq!(run.metrics()["failedMoved"], 5);
@@ -205,7 +189,7 @@ fn expired_batch_goes_to_failed_and_is_not_deleted() {
     fixture.run(&["spool", "resend"], &[NO_RETRIES]).exits_with(4);
     let files = fixture.files("failed");
     assert!(files[0].1["lastError"].as_str().unwrap().contains("SPOOL_RETENTION_DAYS"), "{files:?}");
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["failed", "resend", "--all"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(1);
 }
@@ -215,14 +199,14 @@ fn nothing_is_resent_outside_the_window_unless_forced() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(1, &[NO_RETRIES]).exits_with(3);
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     // A window of one hour that starts twelve hours from now.
     let hour = (jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).hour() + 12) % 24;
     let window = format!("{hour:02}:00-{hour:02}:59 UTC");
-    let requests_before = fixture.receiver.request_count();
+    let requests_before = fixture.receiver.batch_count();
     let file = fixture.input(1..2);
     fixture.run(&["send", file.to_str().unwrap()], &[("RESEND_WINDOW", &window)]).exits_with(3);
-    assert_eq!(fixture.receiver.request_count(), requests_before + 1, "new batches are sent at any time");
+    assert_eq!(fixture.receiver.batch_count(), requests_before + 1, "new batches are sent at any time");
     fixture.run(&["spool", "resend", "--force"], &[("RESEND_WINDOW", &window)]).exits_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
@@ -230,18 +214,18 @@ fn nothing_is_resent_outside_the_window_unless_forced() {
 #[test]
 fn failed_batch_held_lane_and_recovery_are_reported() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
+    fixture.receiver.on_batch(|_| Reply::Status(422, "no date".to_owned()));
     let run = fixture.send(1, &[]);
     run.exits_with(4);
     let path = fixture.files("failed")[0].0.clone();
     let name = path.file_name().unwrap().to_str().unwrap();
     assert!(run.stderr.matches(name).count() >= 2, "not in both the log and the notice: {}", run.stderr);
     assert!(fixture.path().join("data/notices").is_dir());
-    fixture.receiver.on_request(|_| Reply::Status(403, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(403, String::new()));
     let file = fixture.input(1..2);
     let held = |run: &super::Run| run.stderr.to_lowercase().contains("held");
     assert!(held(fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(3)));
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend"], &[]);
     run.exits_with(0);
     assert!(run.stderr.contains("recovered at"), "{}", run.stderr);

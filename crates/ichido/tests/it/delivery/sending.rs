@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use ichido_testkit::receiver::Reply;
 use serde_json::json;
 
-use super::Fixture;
-use super::receiver::{Reply, TOKEN};
+use super::{Fixture, TOKEN};
 
 #[test]
 fn records_arrive_in_batches_with_the_documented_headers() {
@@ -13,7 +13,7 @@ fn records_arrive_in_batches_with_the_documented_headers() {
     let run = fixture.send(250, &[]);
     run.exits_with(0);
     fixture.receiver.assert_each_record_once(250);
-    let requests = fixture.receiver.requests();
+    let requests = fixture.receiver.batches();
     assert_eq!(requests.iter().map(|request| request.ids.len()).collect::<Vec<_>>(), [100, 100, 50]);
     for request in &requests {
         assert_eq!(request.headers["content-type"], "application/json");
@@ -44,7 +44,7 @@ fn network_error_is_retried_without_spooling() {
     assert_eq!(errors[0]["nextBackoff"], 0.02);
     assert_eq!(run.log("delivered")[0]["retryCount"], 1);
     assert_eq!((&run.metrics()["retries"], &run.metrics()["retrySuccess"]), (&json!(1), &json!(1)));
-    let requests = fixture.receiver.requests();
+    let requests = fixture.receiver.batches();
     assert_eq!(requests[0].bytes, requests[1].bytes, "a retry sends the same bytes");
     assert!(fixture.files("spool").is_empty());
 }
@@ -56,7 +56,7 @@ fn batch_is_spooled_after_four_requests_and_delivered_by_the_next_run() {
     fixture.receiver.reply_in_order([fail(500), fail(502), fail(503), Reply::NeverRespond]);
     let run = fixture.send(2, &[("EXTERNAL_API_TIMEOUT_MS", "400"), ("RETRY_BACKOFF_MS", "50")]);
     run.exits_with(3);
-    let requests = fixture.receiver.requests();
+    let requests = fixture.receiver.batches();
     assert_eq!(requests.len(), 4);
     for (pair, pause) in requests.windows(2).zip([50, 100, 200]) {
         assert!(pair[1].at - pair[0].at >= Duration::from_millis(pause), "{pause}");
@@ -98,36 +98,27 @@ fn duplicate_batch_is_a_success() {
 }
 
 #[test]
-fn batch_that_arrived_before_a_disconnect_is_counted_once() {
-    let fixture = Fixture::new();
-    fixture.receiver.reply_in_order([Reply::AcceptAndDisconnect]);
-    fixture.send(5, &[]).exits_with(0);
-    assert_eq!(fixture.receiver.request_count(), 2);
-    fixture.receiver.assert_each_record_once(5);
-}
-
-#[test]
 fn endless_response_is_read_up_to_a_limit() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptWithEndlessBody]);
     let started = std::time::Instant::now();
     fixture.send(1, &[("EXTERNAL_API_TIMEOUT_MS", "20000")]).exits_with(0);
     assert!(started.elapsed() < Duration::from_secs(15));
-    assert_eq!(fixture.receiver.request_count(), 1);
+    assert_eq!(fixture.receiver.batch_count(), 1);
 }
 
 #[test]
 fn gzip_settings_compress_bodies_and_spool_files() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.receiver.on_batch(|_| Reply::Status(503, String::new()));
     let gzip = [("EXTERNAL_API_GZIP", "on"), ("SPOOL_GZIP", "on"), ("MAX_RETRIES", "0")];
     fixture.send(5, &gzip).exits_with(3);
-    let requests = fixture.receiver.requests();
+    let requests = fixture.receiver.batches();
     assert_eq!(requests[0].headers["content-encoding"], "gzip");
     assert_eq!(&requests[0].bytes[..2], [0x1f, 0x8b]);
     let files = fixture.files("spool");
     assert!(files[0].0.to_str().unwrap().ends_with(".json.gz"));
-    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(5);
 }
@@ -139,31 +130,6 @@ fn send_rate_is_limited() {
     fixture.send(5, &[("BATCH_SIZE", "1"), ("SEND_RATE_PER_SECOND", "10")]).exits_with(0);
     assert!(started.elapsed() >= Duration::from_millis(390), "{:?}", started.elapsed());
     fixture.receiver.assert_each_record_once(5);
-}
-
-#[test]
-fn rate_limited_receiver_gets_all_batches_in_one_run() {
-    const BATCHES: usize = 60;
-    const PER_SECOND_MAX: usize = 20;
-    let fixture = Fixture::new();
-    let (started, mut accepted) = (std::time::Instant::now(), (0, 0));
-    fixture.receiver.on_request(move |request| {
-        let second = request.at.duration_since(started).as_secs();
-        if accepted.0 != second {
-            accepted = (second, 0);
-        }
-        accepted.1 += 1;
-        match accepted.1 > PER_SECOND_MAX {
-            true => Reply::StatusWithHeader(429, "retry-after", "1".to_owned()),
-            false => Reply::Accept,
-        }
-    });
-    let run = fixture.send(BATCHES, &[("BATCH_SIZE", "1")]);
-    run.exits_with(0);
-    fixture.receiver.assert_each_record_once(BATCHES);
-    let limited = run.log("rate limited by the receiver").len();
-    assert_eq!(fixture.receiver.request_count(), BATCHES + limited);
-    assert!(limited * 10 <= BATCHES + limited, "{limited} requests were rate limited");
 }
 
 #[test]
@@ -194,7 +160,7 @@ fn dry_run_sends_and_writes_nothing() {
     run.exits_with(0);
     let summary: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(summary, json!({"records": 250, "batches": 3, "broken": 0}));
-    assert!(fixture.receiver.requests().is_empty() && !fixture.path().join("data").exists());
+    assert!(fixture.receiver.batches().is_empty() && !fixture.path().join("data").exists());
 }
 
 /// Runs a command in a pseudo-terminal and copies its output.
@@ -204,7 +170,7 @@ const RUN_IN_TERMINAL: &str =
 #[test]
 fn terminal_shows_a_progress_bar() {
     let fixture = Fixture::new();
-    fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_millis(10)));
+    fixture.receiver.on_batch(|_| Reply::AcceptAndDelay(Duration::from_millis(10)));
     let file = fixture.input(0..300);
     let send = fixture.command(&["send", file.to_str().unwrap()]);
     let mut command = std::process::Command::new("python3");

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
 
-use crate::support::http::{get, send};
-use crate::support::{Process, address_after, eventually};
+use ichido_testkit::http_client::{get, send};
+use ichido_testkit::process::{Process, address_after};
+use ichido_testkit::wait::eventually;
 
 /// A demo that keeps running.
 struct Demo {
@@ -27,7 +28,7 @@ impl Demo {
         crate::without_settings(|name| {
             command.env_remove(name);
         });
-        let mut process = Process::start(command.env("TMPDIR", dir));
+        let mut process = Process::start(command.env("TMPDIR", dir)).unwrap();
         let mut stdout = BufReader::new(process.child.stdout.take().unwrap());
         let mut printed: Vec<String> = Vec::new();
         while printed.last().is_none_or(|line| !line.trim_start().starts_with("curl ")) {
@@ -137,7 +138,7 @@ fn interrupted_demo_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.args(["demo", "--keys", "2000", "--workers", "8"]).current_dir(dir.path());
-    let mut process = Process::start(command.env("TMPDIR", dir.path()));
+    let mut process = Process::start(command.env("TMPDIR", dir.path())).unwrap();
     eventually("the first scenario", || {
         let temporary = entries(dir.path()).pop()?;
         temporary.join("effects.log").exists().then_some(())

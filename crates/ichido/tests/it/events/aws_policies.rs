@@ -9,14 +9,16 @@ use serde_json::{Value, json};
 use super::caller::Caller;
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
-use super::{AMAZON, DYNOXIDE, address, check, create_ledger, require_env, unique};
+use super::{AMAZON, DYNOXIDE, address, check, create_ledger};
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
 
 fn template() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/aws/ichido.yaml")
 }
 
 fn lint(template: &Path) -> Output {
-    Command::new(require_env("ICHIDO_TEST_CFN_LINT")).args(["-c", "I", "-t"]).arg(template).output().unwrap()
+    Command::new(required_env("ICHIDO_TEST_CFN_LINT")).args(["-c", "I", "-t"]).arg(template).output().unwrap()
 }
 
 #[test]
@@ -54,10 +56,10 @@ fn set(actions: &[&str]) -> BTreeSet<String> {
 
 /// Starts an instance that may only do what a policy allows.
 fn start_under_policy(policy: &str, server: &str) -> (PolicyProxy, Instance) {
-    let (table, server) = (format!("t-{}", unique()), require_env(server));
+    let (table, server) = (format!("t-{}", unique()), required_env(server));
     create_ledger(format!("dynamodb://{table}?endpoint={server}"));
     let proxy = PolicyProxy::start(address(&server), Some(allowed(policy)));
-    let instance = Instance::start(&format!("dynamodb://{table}?endpoint=http://{}", proxy.address));
+    let instance = Instance::start(&format!("dynamodb://{table}?endpoint=http://{}", proxy.address()));
     (proxy, instance)
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-use crate::support::http::{Response, connect, read_response};
+use ichido_testkit::http_client::{Response, connect, read_response};
 
 pub(super) struct Caller {
     pub(super) address: SocketAddr,

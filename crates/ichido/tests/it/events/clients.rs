@@ -4,7 +4,6 @@ mod driver;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,15 +12,19 @@ use serde_json::{Value, json};
 
 use self::driver::{COMPILED, Driver, examples};
 use super::caller::Caller;
-use super::http_proxy::{self, Decision};
 use super::instance::Instance;
-use super::{DYNOXIDE, address, create_ledger, require_env, unique};
-use crate::support::eventually;
-use crate::support::http::Response;
+use super::{DYNOXIDE, address, create_ledger};
+use ichido_testkit::http_proxy::{Decision, HttpProxy};
+use ichido_testkit::http_server::response;
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
+use ichido_testkit::wait::eventually;
 
 /// A proxy between a client and an instance that counts requests and can lose responses.
-#[derive(Clone, Default)]
-struct CountingProxy(Arc<Mutex<Traffic>>);
+struct CountingProxy {
+    proxy: HttpProxy,
+    traffic: Arc<Mutex<Traffic>>,
+}
 
 #[derive(Default)]
 struct Traffic {
@@ -30,29 +33,29 @@ struct Traffic {
 }
 
 impl CountingProxy {
-    fn start(instance: &Instance) -> (Self, SocketAddr) {
-        let proxy = Self::default();
-        let shared = proxy.clone();
-        let address = http_proxy::start(instance.address, move |request| {
-            let path = request.line.split(' ').nth(1).unwrap_or_default().to_owned();
-            let mut traffic = shared.0.lock().unwrap();
-            let loses_response = traffic.responses_to_lose.remove(path.as_str());
-            *traffic.requests.entry(path).or_default() += 1;
-            if loses_response { Decision::LoseResponse } else { Decision::Pass }
+    fn start(instance: &Instance) -> Self {
+        let traffic = Arc::new(Mutex::new(Traffic::default()));
+        let shared = traffic.clone();
+        let proxy = HttpProxy::start(instance.address, move |request| {
+            let path = request.uri().path();
+            let mut traffic = shared.lock().unwrap();
+            *traffic.requests.entry(path.to_owned()).or_default() += 1;
+            let loses_response = traffic.responses_to_lose.remove(path);
+            if loses_response { Decision::LoseResponse } else { Decision::Forward }
         });
-        (proxy, address)
+        Self { proxy: proxy.unwrap(), traffic }
     }
 
     fn lose_responses(&self, paths: &[&'static str]) {
-        self.0.lock().unwrap().responses_to_lose.extend(paths);
+        self.traffic.lock().unwrap().responses_to_lose.extend(paths);
     }
 
     fn all_lost(&self) -> bool {
-        self.0.lock().unwrap().responses_to_lose.is_empty()
+        self.traffic.lock().unwrap().responses_to_lose.is_empty()
     }
 
     fn requests(&self, path: &str) -> usize {
-        self.0.lock().unwrap().requests.get(path).copied().unwrap_or_default()
+        self.traffic.lock().unwrap().requests.get(path).copied().unwrap_or_default()
     }
 }
 
@@ -67,9 +70,9 @@ struct Scene {
 impl Scene {
     fn with(start: fn(&str) -> Driver) -> Self {
         let instance = Instance::start("memory:");
-        let (proxy, address) = CountingProxy::start(&instance);
+        let proxy = CountingProxy::start(&instance);
         Self {
-            client: start(&format!("http://{address}")),
+            client: start(&format!("http://{}", proxy.proxy.address())),
             proxy,
             other: instance.caller(),
             _instance: instance,
@@ -133,8 +136,8 @@ fn outcome_is_reused(scene: &mut Scene) {
 
 fn running_claim_is_awaited(scene: &mut Scene) {
     let token = scene.claim_as_other(&json!({ "key": "busy", "lease_ms": 2_000 }));
-    let (requests, proxy) = (scene.proxy.requests("/v1/claims"), scene.proxy.clone());
-    let Scene { client, other, .. } = scene;
+    let Scene { client, other, proxy, .. } = scene;
+    let requests = proxy.requests("/v1/claims");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| client.call(&json!({ "once": "busy", "work": "ok" })));
         eventually("the client's claim request", || (proxy.requests("/v1/claims") > requests).then_some(()));
@@ -202,18 +205,19 @@ fn lost_responses_change_nothing(scene: &mut Scene) {
 
 /// The table is unavailable, and the instance falls back to its local ledger.
 fn degraded_results_are_flagged(start: fn(&str) -> Driver) {
-    let (table, server) = (format!("t-{}", unique()), require_env(DYNOXIDE));
+    let (table, server) = (format!("t-{}", unique()), required_env(DYNOXIDE));
     create_ledger(format!("dynamodb://{table}?endpoint={server}"));
     let failing = Arc::new(AtomicBool::new(false));
     let fails = failing.clone();
-    let proxy = http_proxy::start(address(&server), move |_| {
-        if fails.load(Ordering::SeqCst) {
-            let body = br#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}"#.to_vec();
-            return Decision::Response(Response { status: 500, headers: Vec::new(), body });
+    let proxy = HttpProxy::start(address(&server), move |_| match fails.load(Ordering::SeqCst) {
+        true => {
+            let error = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}"#;
+            Decision::Respond(response(500, error))
         }
-        Decision::Pass
+        false => Decision::Forward,
     });
-    let ledger = format!("dynamodb://{table}?endpoint=http://{proxy}");
+    let proxy = proxy.unwrap();
+    let ledger = format!("dynamodb://{table}?endpoint=http://{}", proxy.address());
     // The check at startup has this timeout too, so it must be long enough for a busy machine.
     let deadline = [("ICHIDO_LEDGER_TIMEOUT_MS", "2000")];
     let instance = Instance::start_with(&ledger, "127.0.0.1:0", &deadline);
@@ -262,7 +266,7 @@ fn assert_consumer_handles_each_event_once(consumer: impl Fn() -> Command) {
 #[test]
 fn python_consumer_handles_each_event_once() {
     assert_consumer_handles_each_event_once(|| {
-        let mut python = Command::new(require_env("ICHIDO_TEST_PYTHON"));
+        let mut python = Command::new(required_env("ICHIDO_TEST_PYTHON"));
         python.arg("-B").arg(examples().join("python/consumer.py"));
         python
     });
@@ -271,7 +275,7 @@ fn python_consumer_handles_each_event_once() {
 #[test]
 fn typescript_consumer_handles_each_event_once() {
     assert_consumer_handles_each_event_once(|| {
-        let mut node = Command::new(require_env("ICHIDO_TEST_NODE"));
+        let mut node = Command::new(required_env("ICHIDO_TEST_NODE"));
         node.arg(COMPILED.join("build/consumer.js"));
         node
     });

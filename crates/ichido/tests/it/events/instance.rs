@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use super::caller::Caller;
-use crate::support::{Process, eventually};
+use ichido_testkit::process::Process;
 
 pub(super) struct Instance {
     pub(super) process: Process,
     pub(super) address: SocketAddr,
+    /// Where it keeps its files, such as the audit log.
+    _dir: tempfile::TempDir,
 }
 
 impl Instance {
@@ -21,22 +23,16 @@ impl Instance {
 
     /// Starts an instance with these environment variables, and waits until it listens.
     pub(super) fn start_with(ledger: &str, listen: &str, environment: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
-        command.args(["claims", "--listen", listen, "--ledger", ledger]);
+        command.current_dir(dir.path()).args(["claims", "--listen", listen, "--ledger", ledger]);
         crate::without_settings(|name| {
             command.env_remove(name);
         });
-        command.env_remove("DEDUP_TABLE_NAME").envs(environment.iter().copied());
-        let mut process = Process::start(&mut command);
-        let address = eventually("the listening address in the log", || {
-            if let Some(status) = process.child.try_wait().unwrap() {
-                panic!("ichido claims exited ({status}): {}", process.stderr());
-            }
-            let log = process.stderr();
-            let line = log.split_once("listening on http://")?.1;
-            line.split_once(", ").map(|(address, _)| address.parse().unwrap())
-        });
-        Self { process, address }
+        command.envs(environment.iter().copied());
+        let mut process = Process::start(&mut command).unwrap();
+        let address = process.wait_for_address("listening on ").unwrap();
+        Self { process, address, _dir: dir }
     }
 
     pub(super) fn caller(&self) -> Caller {

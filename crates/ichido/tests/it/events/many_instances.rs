@@ -19,7 +19,9 @@ use self::claim_worker::OpenClaims;
 use self::seeded_random::SeededRandom;
 use super::caller::Caller;
 use super::instance::Instance;
-use super::{DYNOXIDE, create_ledger, dynamodb_url, require_env, unique};
+use super::{DYNOXIDE, create_ledger, dynamodb_url};
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
 
 const INSTANCES: usize = 8;
 const EVENTS: usize = 10_000;
@@ -157,7 +159,7 @@ fn list_claims(caller: &mut Caller, state: &str) -> BTreeSet<usize> {
 }
 
 /// The test harness shows this output if the test fails.
-#[allow(clippy::print_stdout, reason = "the seed is needed to reproduce a failed run")]
+#[allow(clippy::print_stdout, reason = "prints the seed with which a failed run can be repeated")]
 fn print(text: &str) {
     println!("{text}");
 }
@@ -169,12 +171,12 @@ fn instances_on_dynamodb_handle_each_event_once_or_leave_it_in_doubt() {
 
 #[test]
 fn instances_on_postgres_handle_each_event_once_or_leave_it_in_doubt() {
-    let ledger = format!("{}?schema=t_{}&pool=4", require_env("ICHIDO_TEST_POSTGRES_URL"), unique());
+    let ledger = format!("{}?schema=t_{}&pool=4", required_env("ICHIDO_TEST_POSTGRES_URL"), unique());
     assert_each_event_is_handled_once_or_in_doubt(create_ledger(ledger));
 }
 
 #[test]
 fn instances_on_redis_handle_each_event_once_or_leave_it_in_doubt() {
-    let ledger = format!("{}?prefix=t_{}:", require_env("ICHIDO_TEST_REDIS_URL"), unique());
+    let ledger = format!("{}?prefix=t_{}:", required_env("ICHIDO_TEST_REDIS_URL"), unique());
     assert_each_event_is_handled_once_or_in_doubt(create_ledger(ledger));
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use ichido_testkit::http_proxy::{Decision, HttpProxy};
+use ichido_testkit::http_server::{Body, response};
 use serde_json::json;
 
-use super::http_proxy::{self, Decision, Request};
-use crate::support::http::Response;
-
 pub(super) struct PolicyProxy {
-    pub(super) address: SocketAddr,
+    proxy: HttpProxy,
     requests: Arc<Mutex<Requests>>,
 }
 
@@ -26,13 +27,17 @@ impl PolicyProxy {
     pub(super) fn start(upstream: SocketAddr, allowed: Option<BTreeSet<String>>) -> Self {
         let requests = Arc::new(Mutex::new(Requests::default()));
         let recorded = requests.clone();
-        let address = http_proxy::start(upstream, move |request| {
-            let action = request.header("x-amz-target").rsplit('.').next().unwrap_or_default().to_owned();
+        let proxy = HttpProxy::start(upstream, move |request| {
+            let action = header(request, "x-amz-target").rsplit('.').next().unwrap_or_default().to_owned();
             let allows = allowed.as_ref().is_none_or(|allowed| allowed.contains(&action));
             recorded.lock().unwrap().record(request, &action, allows);
-            if allows { Decision::Pass } else { Decision::Response(refusal(&action)) }
+            if allows { Decision::Forward } else { Decision::Respond(refusal(&action)) }
         });
-        Self { address, requests }
+        Self { proxy: proxy.unwrap(), requests }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.proxy.address()
     }
 
     /// The actions that were requested and allowed.
@@ -51,20 +56,26 @@ impl PolicyProxy {
 }
 
 impl Requests {
-    fn record(&mut self, request: &Request, action: &str, allows: bool) {
+    fn record(&mut self, request: &Request<Bytes>, action: &str, allows: bool) {
         // Credential=ID/DATE/REGION/dynamodb/aws4_request
-        let region = request.header("authorization").split('/').nth(2).unwrap_or_default();
+        let region = header(request, "authorization").split('/').nth(2).unwrap_or_default();
         self.regions.insert(region.to_owned());
         let list = if allows { &mut self.used } else { &mut self.refused };
         list.insert(action.to_owned());
     }
 }
 
-fn refusal(action: &str) -> Response {
+/// The value of a header, or an empty string.
+fn header<'a>(request: &'a Request<Bytes>, name: &str) -> &'a str {
+    request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn refusal(action: &str) -> Response<Body> {
     let body = json!({
         "__type": "com.amazon.coral.service#AccessDeniedException",
         "Message": format!("not authorized to perform: dynamodb:{action}"),
     });
-    let headers = vec![("content-type".to_owned(), "application/x-amz-json-1.0".to_owned())];
-    Response { status: 400, headers, body: body.to_string().into_bytes() }
+    let mut refusal = response(400, body.to_string());
+    refusal.headers_mut().insert("content-type", HeaderValue::from_static("application/x-amz-json-1.0"));
+    refusal
 }

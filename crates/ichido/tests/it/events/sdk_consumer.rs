@@ -6,15 +6,15 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::json_lines_process::JsonLinesProcess;
-use super::require_env;
+use ichido_testkit::required_env;
 
 pub(super) struct Consumer(JsonLinesProcess);
 
 impl Consumer {
     pub(super) fn start(environment: &[(&str, &str)]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/events/sdk_consumer.js");
-        let mut command = Command::new(require_env("ICHIDO_TEST_NODE"));
-        command.arg(script).env("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
+        let mut command = Command::new(required_env("ICHIDO_TEST_NODE"));
+        command.arg(script).env("NODE_PATH", required_env("ICHIDO_TEST_NODE_MODULES"));
         command.env_remove("DEDUP_TABLE_NAME").envs(environment.iter().copied());
         Self(JsonLinesProcess::start(&mut command))
     }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
 use super::sdk_consumer::Consumer;
-use super::{AMAZON, DYNOXIDE, address, check, create_ledger, dynamodb_url, require_env, unique};
+use super::{AMAZON, DYNOXIDE, address, check, create_ledger, dynamodb_url};
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
 
 const SIX_HOURS: i64 = 6 * 3600;
 
@@ -26,7 +28,7 @@ impl Shared {
         let environment = vec![
             ("DEDUP_TABLE_NAME", table.to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ENDPOINT_URL_DYNAMODB", require_env(server)),
+            ("AWS_ENDPOINT_URL_DYNAMODB", required_env(server)),
         ];
         Self { environment, ichido: Instance::start(&ledger), ledger }
     }
@@ -177,10 +179,10 @@ on_both_servers!(
 #[test]
 fn bare_url_reads_table_and_region_from_the_same_variables_as_the_consumer() {
     let table = format!("t-{}", unique());
-    let endpoint = require_env(DYNOXIDE);
+    let endpoint = required_env(DYNOXIDE);
     create_ledger(format!("dynamodb://{table}?endpoint={endpoint}"));
     let proxy = PolicyProxy::start(address(&endpoint), None);
-    let proxied = format!("http://{}", proxy.address);
+    let proxied = format!("http://{}", proxy.address());
     let environment = [
         ("DEDUP_TABLE_NAME", table.as_str()),
         ("AWS_REGION", "ap-northeast-1"),

@@ -34,15 +34,6 @@ fn usage_of_every_kind_of_app_is_exported_exactly_once() {
 }
 
 #[test]
-fn receiver_that_upserts_by_model_and_day_gets_one_record_per_model_and_day() {
-    let mut stage = Stage::new(ReceiverKind::UpsertByModelDay);
-    stage.dify.generate(2, 2..=3, 120, "UTC");
-    stage.export(&DAYS).exits_with(0);
-    assert_eq!(stage.receiver.totals(), stage.dify.totals);
-    assert_eq!(stage.receiver.counted().updated, 0, "no record overwrote another");
-}
-
-#[test]
 fn week_is_exported_whole_even_if_the_range_covers_part_of_it() {
     let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.settings("period = \"weekly\"\nmode = \"workspace\"");

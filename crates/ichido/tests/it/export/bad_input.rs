@@ -133,7 +133,9 @@ fn export_needs_only_read_access_to_dify() {
     // This role may read and do nothing else.
     let role = format!(
         "reader_{}",
-        crate::events::unique().to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "")
+        ichido_testkit::ledger_server::unique()
+            .to_lowercase()
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "")
     );
     let schema = stage.dify.url.rsplit("%3D").next().unwrap().to_owned();
     stage.dify.sql(&format!(

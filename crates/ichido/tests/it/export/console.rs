@@ -71,10 +71,7 @@ impl Stage {
         let args = ["export", "dify", "--json", "--from", "2025-11-02", "--to", "2025-11-02"];
         let mut command = export_command(self.dir.path(), &args);
         command
-            .env(
-                "EXTERNAL_API_ENDPOINT",
-                format!("https://localhost:{}/v1/usage", self.receiver.address.port()),
-            )
+            .env("EXTERNAL_API_ENDPOINT", self.receiver.endpoint())
             .env("EXTERNAL_API_TOKEN", TOKEN)
             .env("EXTERNAL_API_CA_FILE", &self.receiver.ca)
             .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on")

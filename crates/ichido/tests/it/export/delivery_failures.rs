@@ -37,19 +37,6 @@ fn batches_after_a_failing_one_are_sent_or_spooled() {
 }
 
 #[test]
-fn spooled_batches_are_resent_and_exhausted_ones_move_to_failed() {
-    let stage = stage_with_users(4);
-    stage.receiver.set_script(|_| Action::Respond(503));
-    let settings = [("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
-    stage.run(&DAYS, &settings).exits_with(3);
-    stage.run(&["spool", "resend"], &settings).exits_with(4);
-    assert_eq!((stage.files("spool").len(), stage.files("failed").len()), (0, 2));
-    stage.receiver.set_script(|_| Action::Count);
-    stage.run(&["failed", "resend", "--all"], &settings).exits_with(0);
-    assert_eq!(stage.receiver.counted().records.len(), 4);
-}
-
-#[test]
 fn watermark_advances_only_after_everything_is_delivered_or_spooled() {
     let stage = stage_with_users(4);
     // The spool is too small for a single batch.
@@ -79,18 +66,6 @@ fn timed_out_request_is_retried_and_counted_once() {
     assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout", "{}", run.stderr);
     let counted = stage.receiver.counted();
     assert_eq!((counted.records.len(), counted.duplicates), (2, 1));
-}
-
-#[test]
-fn batches_that_keep_timing_out_stay_in_the_spool() {
-    let stage = stage_with_users(2);
-    let settings = [("EXTERNAL_API_TIMEOUT_MS", "500"), ("MAX_RETRIES", "0")];
-    stage.receiver.set_script(|_| Action::CountAndNeverRespond);
-    stage.run(&DAYS, &settings).exits_with(3);
-    assert_eq!((stage.files("spool").len(), stage.files("failed").len()), (2, 0));
-    stage.receiver.set_script(|_| Action::Count);
-    stage.run(&["spool", "resend", "--force"], &[]).exits_with(0);
-    assert_eq!(stage.receiver.counted().records.len(), 2);
 }
 
 #[test]

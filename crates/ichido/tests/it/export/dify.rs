@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use ichido_testkit::ledger_server::unique;
+use ichido_testkit::required_env;
 use jiff::tz::TimeZone;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rust_decimal::Decimal;
 use tokio_postgres::{Client, NoTls};
-
-use crate::events::{require_env, unique};
 
 const TABLES: &str = include_str!("dify.sql");
 
@@ -52,7 +52,7 @@ pub(super) struct Dify {
 
 impl Dify {
     pub(super) fn new() -> Self {
-        let server = require_env("ICHIDO_TEST_POSTGRES_URL");
+        let server = required_env("ICHIDO_TEST_POSTGRES_URL");
         let schema =
             format!("dify_{}", unique().to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), ""));
         let url = format!("{server}?options=-c%20search_path%3D{schema}");

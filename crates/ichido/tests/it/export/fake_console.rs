@@ -4,21 +4,14 @@
 //! failed logins. Its lists are numbered by page and may be reordered while they are read.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use http::{HeaderMap, Method, Request, Response};
+use ichido_testkit::certificates::Authority;
+use ichido_testkit::http_server::{Body, HttpServer, Reply, response};
 use serde_json::{Value, json};
-use tokio_rustls::TlsAcceptor;
-
-use crate::delivery::receiver::{Identity, certificates};
 
 pub(super) const EMAIL: &str = "owner@example.com";
 pub(super) const PASSWORD: &str = "pass-hunter2";
@@ -73,11 +66,11 @@ struct State {
 }
 
 pub(super) struct FakeConsole {
-    pub(super) address: SocketAddr,
+    /// The certificate of the authority to trust.
     pub(super) ca: PathBuf,
     tls: bool,
+    server: HttpServer,
     state: Arc<Mutex<State>>,
-    _runtime: tokio::runtime::Runtime,
 }
 
 impl Config {
@@ -100,11 +93,9 @@ impl Config {
 
 impl FakeConsole {
     pub(super) fn start(dir: &Path, tls: bool, config: Config) -> Self {
-        let (tls_config, ca_pem, _) = certificates(Identity::Good);
+        let authority = Authority::new();
         let ca = dir.join("dify-ca.pem");
-        std::fs::write(&ca, ca_pem).unwrap();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        std::fs::write(&ca, authority.pem()).unwrap();
         let requests_left = config.requests_per_session;
         let state = State {
             config,
@@ -117,31 +108,20 @@ impl FakeConsole {
             requests: Vec::new(),
         };
         let state = Arc::new(Mutex::new(state));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let shared = state.clone();
-        runtime.spawn(async move {
-            let acceptor = TlsAcceptor::from(tls_config);
-            while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, shared) = (acceptor.clone(), shared.clone());
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| serve(request, shared.clone()));
-                    let connection = auto::Builder::new(TokioExecutor::new());
-                    if tls {
-                        let Ok(stream) = acceptor.accept(stream).await else { return };
-                        let _ = connection.serve_connection(TokioIo::new(stream), service).await;
-                    } else {
-                        let _ = connection.serve_connection(TokioIo::new(stream), service).await;
-                    }
-                });
-            }
-        });
-        Self { address, ca, tls, state, _runtime: runtime }
+        let handler = move |request: Request<Bytes>| {
+            std::future::ready(Reply::Response(shared.lock().unwrap().respond(&request)))
+        };
+        let server = match tls {
+            true => HttpServer::start_tls(authority.localhost().config, handler),
+            false => HttpServer::start(handler),
+        };
+        Self { ca, tls, server: server.unwrap(), state }
     }
 
     pub(super) fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://localhost:{}", self.address.port())
+        format!("{scheme}://localhost:{}", self.server.address().port())
     }
 
     /// The numbers of logins, bad logins and refreshes.
@@ -160,34 +140,28 @@ impl FakeConsole {
     }
 }
 
-async fn serve(
-    request: Request<Incoming>,
-    state: Arc<Mutex<State>>,
-) -> Result<Response<Full<Bytes>>, std::io::Error> {
-    let (head, body) = request.into_parts();
-    let bytes = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let mut state = state.lock().unwrap();
-    state.requests.push(format!("{} {}", head.method, head.uri));
-    if state.config.failing_requests > 0 {
-        state.config.failing_requests -= 1;
-        return Ok(json_response(503, json!({})));
-    }
-    let path = head.uri.path().strip_prefix("/console/api").unwrap_or("").to_owned();
-    Ok(match (head.method.clone(), path.as_str()) {
-        (Method::POST, "/login") => state.login(&body),
-        (Method::POST, "/refresh-token") => state.refresh(&head.headers, &body),
-        (Method::GET, path) if state.is_authorized(&head.headers) => {
-            let query = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
-            let query: BTreeMap<String, String> = query.into_owned().collect();
-            state.read(path, &query)
-        }
-        _ => json_response(401, json!({"code": "unauthorized"})),
-    })
-}
-
 impl State {
-    fn login(&mut self, body: &Value) -> Response<Full<Bytes>> {
+    fn respond(&mut self, request: &Request<Bytes>) -> Response<Body> {
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        self.requests.push(format!("{method} {uri}"));
+        if self.config.failing_requests > 0 {
+            self.config.failing_requests -= 1;
+            return json_response(503, &json!({}));
+        }
+        let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+        match (method, uri.path().strip_prefix("/console/api").unwrap_or("")) {
+            (&Method::POST, "/login") => self.login(&body),
+            (&Method::POST, "/refresh-token") => self.refresh(headers, &body),
+            (&Method::GET, path) if self.is_authorized(headers) => {
+                let query = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+                let query: BTreeMap<String, String> = query.into_owned().collect();
+                self.read(path, &query)
+            }
+            _ => json_response(401, &json!({"code": "unauthorized"})),
+        }
+    }
+
+    fn login(&mut self, body: &Value) -> Response<Body> {
         let password = match self.config.generation {
             Generation::Base64 => "cGFzcy1odW50ZXIy",
             Generation::Tokens | Generation::Cookies => PASSWORD,
@@ -197,14 +171,14 @@ impl State {
             self.bad_logins += 1;
             return json_response(
                 401,
-                json!({"code": "authentication_failed", "message": "Invalid email or password."}),
+                &json!({"code": "authentication_failed", "message": "Invalid email or password."}),
             );
         }
         self.logins += 1;
         self.start_session()
     }
 
-    fn refresh(&mut self, headers: &hyper::HeaderMap, body: &Value) -> Response<Full<Bytes>> {
+    fn refresh(&mut self, headers: &HeaderMap, body: &Value) -> Response<Body> {
         self.refreshes += 1;
         let known = match self.config.generation {
             Generation::Tokens => body["refresh_token"] == format!("refresh-{}", self.session_number),
@@ -215,20 +189,20 @@ impl State {
         };
         match known && self.config.allows_refresh {
             true => self.start_session(),
-            false => json_response(401, json!({"code": "unauthorized"})),
+            false => json_response(401, &json!({"code": "unauthorized"})),
         }
     }
 
     /// Starts a session and returns its tokens or cookies.
-    fn start_session(&mut self) -> Response<Full<Bytes>> {
+    fn start_session(&mut self) -> Response<Body> {
         self.session_number += 1;
         self.requests_left = self.config.requests_per_session;
         let session_number = self.session_number;
         if self.config.generation == Generation::Tokens {
             let data = json!({"access_token": format!("access-{session_number}"), "refresh_token": format!("refresh-{session_number}")});
-            return json_response(200, json!({"result": "success", "data": data}));
+            return json_response(200, &json!({"result": "success", "data": data}));
         }
-        let mut response = json_response(200, json!({"result": "success"}));
+        let mut response = json_response(200, &json!({"result": "success"}));
         for kind in ["access", "refresh", "csrf"] {
             let name = self.cookie_name(&format!("{kind}_token"));
             let set = format!("{name}={kind}-{session_number}; Path=/; HttpOnly; SameSite=Lax");
@@ -241,7 +215,7 @@ impl State {
         if self.tls { format!("__Host-{name}") } else { name.to_owned() }
     }
 
-    fn is_authorized(&mut self, headers: &hyper::HeaderMap) -> bool {
+    fn is_authorized(&mut self, headers: &HeaderMap) -> bool {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         if header("authorization").as_deref() == Some("Bearer admin-hunter2") {
             return header("x-workspace-id").as_deref() == Some(super::dify::TENANT);
@@ -261,11 +235,11 @@ impl State {
         true
     }
 
-    fn read(&mut self, path: &str, query: &BTreeMap<String, String>) -> Response<Full<Bytes>> {
+    fn read(&mut self, path: &str, query: &BTreeMap<String, String>) -> Response<Body> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match parts.as_slice() {
             ["apps"] if self.config.repeats_first_page => {
-                json_response(200, json!({"data": self.config.apps, "has_more": true}))
+                json_response(200, &json!({"data": self.config.apps, "has_more": true}))
             }
             ["apps"] => page(&self.config.apps, query),
             ["apps", app, "chat-conversations"] => {
@@ -292,7 +266,7 @@ impl State {
                     None => all.len(),
                 };
                 let start = end.saturating_sub(query["limit"].parse().unwrap());
-                json_response(200, json!({"data": all[start..end], "has_more": start > 0, "limit": 100}))
+                json_response(200, &json!({"data": all[start..end], "has_more": start > 0, "limit": 100}))
             }
             ["apps", app, "workflow-app-logs"] => {
                 let within = |log: &&Value| {
@@ -304,31 +278,31 @@ impl State {
                 page(&logs.iter().filter(within).cloned().collect::<Vec<_>>(), query)
             }
             ["apps", _, "workflow-runs", run, "node-executions"] => {
-                json_response(200, json!({"data": self.config.nodes.get(*run).cloned().unwrap_or_default()}))
+                json_response(200, &json!({"data": self.config.nodes.get(*run).cloned().unwrap_or_default()}))
             }
-            _ => json_response(404, json!({"code": "not_found"})),
+            _ => json_response(404, &json!({"code": "not_found"})),
         }
     }
 }
 
-fn page(list: &[Value], query: &BTreeMap<String, String>) -> Response<Full<Bytes>> {
+fn page(list: &[Value], query: &BTreeMap<String, String>) -> Response<Body> {
     let (number, limit): (usize, usize) = (query["page"].parse().unwrap(), query["limit"].parse().unwrap());
     assert!(limit <= 100);
     let start = ((number - 1) * limit).min(list.len());
     let end = (start + limit).min(list.len());
     json_response(
         200,
-        json!({"data": list[start..end], "page": number, "has_more": end < list.len(), "total": list.len()}),
+        &json!({"data": list[start..end], "page": number, "has_more": end < list.len(), "total": list.len()}),
     )
 }
 
-fn cookie(headers: &hyper::HeaderMap, name: &str) -> Option<String> {
+fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let all = headers.get("cookie")?.to_str().ok()?;
     all.split("; ")
         .find_map(|pair| pair.split_once('=').filter(|(known, _)| *known == name))
         .map(|(_, value)| value.to_owned())
 }
 
-fn json_response(status: u16, body: Value) -> Response<Full<Bytes>> {
-    Response::builder().status(status).body(Full::new(Bytes::from(body.to_string()))).unwrap()
+fn json_response(status: u16, body: &Value) -> Response<Body> {
+    response(status, body.to_string())
 }

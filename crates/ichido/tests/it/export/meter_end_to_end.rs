@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ichido_testkit::process::Process;
+use ichido_testkit::wait::eventually;
 use serde_json::Value;
 
 use super::dify::{Sum, Totals};
 use super::receiver::{Action, ReceiverKind, TOKEN};
 use super::{ALL_DAYS, Stage};
 use crate::meter::Meter;
-use crate::support::{Process, eventually};
 
 fn meter(dir: &Path, profile: &str, listen: &str) -> Meter {
     let tokens = format!("acme={TOKEN}");
@@ -49,6 +50,7 @@ fn stage(meter: &Meter, profile: &'static str, mode: &str) -> Stage {
 
 fn assert_totals_match(stage: &Stage, meter: &Meter) {
     assert_eq!(totals(meter), stage.dify.totals, "exact totals by day and model");
+    assert!(stage.files("spool").is_empty() && stage.files("failed").is_empty());
     let same = stage.run(&["reconcile", "--json"], &[]);
     same.exits_with(0);
     assert_eq!(same.json()["receiver_answers"], true);
@@ -100,7 +102,7 @@ fn export_to_killed_meter(profile: &'static str) {
         Action::Count
     });
     let settings = [("BATCH_SIZE", "2"), ("RETRY_BACKOFF_MS", "20"), ("MAX_RETRIES", "10")];
-    let mut export = Process::start(stage.command(&ALL_DAYS).envs(settings));
+    let mut export = Process::start(stage.command(&ALL_DAYS).envs(settings)).unwrap();
     eventually("the last restart of the meter", || {
         (meters.lock().unwrap().len() == KILLED_DURING.len() + 1).then_some(())
     });
@@ -111,7 +113,6 @@ fn export_to_killed_meter(profile: &'static str) {
         export.stderr()
     );
     assert_totals_match(&stage, meters.lock().unwrap().last().unwrap());
-    assert!(stage.files("spool").is_empty() && stage.files("failed").is_empty());
 }
 
 #[test]

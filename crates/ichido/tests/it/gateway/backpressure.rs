@@ -1,4 +1,4 @@
-//! Clients that do not read, upstreams that do not respond, and shutdown deadlines.
+//! Clients that do not read, upstreams that do not respond, and a standard error that nobody reads.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,32 +7,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::http::{connect, get, head, post, raw, read_head};
-use crate::support::{Gateway, Orders, Process, address_after, eventually, gateway_command};
+use ichido_testkit::http_client::{connect, get, head, post, raw, read_head};
+use ichido_testkit::orders::Orders;
+use ichido_testkit::process::{Process, address_after};
+use ichido_testkit::tcp_server::{self, RawRequest};
+use ichido_testkit::wait::eventually;
+
+use super::start;
+use crate::support::{Gateway, gateway_command};
 
 /// More than all socket buffers on the path, and far less than the gateway could buffer in a second.
 const BUFFERED_MAX: u64 = 64 << 20;
 
 /// An upstream with endless responses, and the number of bytes it has sent.
 fn endless_upstream() -> (SocketAddr, Arc<AtomicU64>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, sent) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+    let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let counted = counted.clone();
-            std::thread::spawn(move || send_endlessly(stream, &counted));
-        }
-    });
-    (address, sent)
+    (tcp_server::start(move |stream| send_endlessly(stream, &counted)), sent)
 }
 
 fn send_endlessly(mut stream: TcpStream, counted: &AtomicU64) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut line = String::new();
-    while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-        line.clear();
-    }
+    RawRequest::read(&mut BufReader::new(&stream)).unwrap();
     let mut piece = b"10000\r\n".to_vec();
     piece.extend([b'x'; 0x10000]);
     piece.extend(b"\r\n");
@@ -73,9 +68,7 @@ fn a_response_that_nobody_reads_is_not_buffered() {
 
 #[test]
 fn bytes_after_a_request_do_not_delay_its_response() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let (_dir, orders, gateway) = start("");
     for (key, behind) in ["\r\n", "G", "POST /orders HTTP/1.1\r\nHost: lo"].iter().enumerate() {
         let key = format!("\"{key}\"");
         let request = format!(
@@ -89,44 +82,6 @@ fn bytes_after_a_request_do_not_delay_its_response() {
         );
     }
     assert_eq!(orders.effects().len(), 3);
-}
-
-#[test]
-fn malformed_requests_get_a_4xx_response() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
-    let fields: String = (0..200).map(|number| format!("X-{number}: x\r\n")).collect();
-    for (request, status) in [
-        ("\u{16}garbage\r\n\r\n".to_owned(), 400),
-        ("POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: +2\r\n\r\n{}".to_owned(), 400),
-        (format!("GET /orders HTTP/1.1\r\nHost: x\r\n{fields}\r\n"), 431),
-    ] {
-        assert_eq!(raw(gateway.address, request.as_bytes()).unwrap().status, status, "{request:.40}");
-    }
-    assert!(orders.effects().is_empty());
-}
-
-#[test]
-fn shutdown_takes_no_longer_than_shutdown_seconds() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let settings = "[gateway]\nshutdown_seconds = 1\n";
-    let mut gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
-    let mut client = connect(gateway.address).unwrap();
-    let hanging = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=50")];
-    client.write_all(&head("POST", "/orders", &hanging, Some(2))).unwrap();
-    client.write_all(b"{}").unwrap();
-    orders.started("\"k\"");
-    // By now the lease has been renewed.
-    std::thread::sleep(Duration::from_secs(6));
-    let asked = Instant::now();
-    gateway.process.signal("TERM");
-    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
-    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
-    assert!(gateway.process.stderr().contains("did not finish in time"), "{}", gateway.process.stderr());
-    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
-    assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").problem(), "in-doubt");
 }
 
 #[test]
@@ -161,13 +116,8 @@ fn an_upstream_that_hangs_in_the_tls_handshake_got_no_request() {
         .unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.current_dir(dir.path()).args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off"]);
-    let process = Process::start(command.args(["--ledger", "memory:", "--upstream", &upstream]));
-    let address = eventually("the start line", || {
-        let said = process.stderr();
-        said.lines()
-            .find(|line| line.contains("ichido gateway: "))
-            .map(|line| address_after(line, "listening on "))
-    });
+    let mut process = Process::start(command.args(["--ledger", "memory:", "--upstream", &upstream])).unwrap();
+    let address = process.wait_for_address("listening on ").unwrap();
     for _ in 0..2 {
         let answer = post(address, "/orders", "\"k\"", "{}");
         assert_eq!((answer.status, answer.problem().as_str()), (502, "upstream-unreachable"));

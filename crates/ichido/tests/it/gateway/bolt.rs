@@ -5,15 +5,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ichido_testkit::http_client::{Response, send};
+use ichido_testkit::process::Process;
+use ichido_testkit::required_env;
+use ichido_testkit::wait::eventually;
 use serde_json::Value;
 
 use super::events::{FILE_SHARE, FILE_SHARED, URL_VERIFICATION, now, signature};
-use crate::support::http::{Response, try_send};
-use crate::support::{Gateway, Process, eventually};
+use crate::support::Gateway;
 
 const SECRET: &str = "bolt-signing-secret";
 const SETTINGS: &str = "[[gateway.routes]]\npreset = \"slack-events\"\nmatch = \"POST /slack/events\"\n\
-                        slack_signing_secret = \"bolt-signing-secret\"\n";
+                        slack_signing_secret = \"bolt-signing-secret\"\nwait_ms = 30000\n";
 
 /// Whether the bot responds to Slack after or before its work.
 const MODES: [&str; 2] = ["before", "after"];
@@ -31,7 +34,7 @@ impl Bot {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gateway/bolt.js");
         let mut command = Command::new(node);
         command.arg(script).arg(&log).arg(mode).env("NODE_PATH", required_env("ICHIDO_TEST_NODE_MODULES"));
-        let mut process = Process::start(&mut command);
+        let mut process = Process::start(&mut command).unwrap();
         let mut line = String::new();
         BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("bolt.js: {}", process.stderr()));
@@ -54,10 +57,6 @@ impl Bot {
     }
 }
 
-pub(super) fn required_env(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
-}
-
 /// Sends an event as Slack does; `retry` counts its retries.
 fn slack(to: SocketAddr, body: &str, retry: usize) -> Response {
     let time = now().to_string();
@@ -71,21 +70,20 @@ fn slack(to: SocketAddr, body: &str, retry: usize) -> Response {
     if retry > 0 {
         headers.extend([("X-Slack-Retry-Num", number.as_str()), ("X-Slack-Retry-Reason", "http_timeout")]);
     }
-    try_send(to, "POST", "/slack/events", &headers, body.as_bytes()).unwrap()
+    send(to, "POST", "/slack/events", &headers, body.as_bytes())
 }
 
-fn start(mode: &str, wait_ms: u32) -> (tempfile::TempDir, Bot, Gateway) {
+fn start(mode: &str) -> (tempfile::TempDir, Bot, Gateway) {
     let dir = tempfile::tempdir().unwrap();
     let bot = Bot::start(dir.path(), mode);
-    let settings = format!("{SETTINGS}wait_ms = {wait_ms}\n");
-    let gateway = Gateway::start(dir.path(), bot.address, "file:ledger", &settings);
+    let gateway = Gateway::start(dir.path(), bot.address, "file:ledger", SETTINGS);
     (dir, bot, gateway)
 }
 
 #[test]
 fn an_event_that_slack_sends_three_times_is_handled_once() {
     for mode in MODES {
-        let (_dir, bot, gateway) = start(mode, 30_000);
+        let (_dir, bot, gateway) = start(mode);
         for (at, event) in [FILE_SHARE, FILE_SHARED].into_iter().enumerate() {
             for retry in 0..3 {
                 let answer = slack(gateway.address, event, retry);
@@ -111,15 +109,15 @@ fn without_the_gateway_the_bot_handles_each_retry() {
 
 #[test]
 fn retries_wait_for_a_slow_bot() {
-    let (_dir, bot, gateway) = start("before", 30_000);
+    let (_dir, bot, gateway) = start("before");
     let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
-    let send = |retry: usize| {
+    let spawn = |retry: usize| {
         let event = event.clone();
         std::thread::spawn(move || slack(address, &event, retry))
     };
-    let first = send(0);
+    let first = spawn(0);
     bot.wait_until_handled(1);
-    let retries = [send(1), send(2)];
+    let retries = [spawn(1), spawn(2)];
     bot.proceed();
     assert!(!first.join().unwrap().is_replay());
     for retry in retries {
@@ -130,26 +128,8 @@ fn retries_wait_for_a_slow_bot() {
 }
 
 #[test]
-fn a_retry_that_waited_too_long_is_told_to_retry() {
-    let (_dir, bot, gateway) = start("before", 50);
-    let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
-    let first = {
-        let event = event.clone();
-        std::thread::spawn(move || slack(address, &event, 0))
-    };
-    bot.wait_until_handled(1);
-    let early = slack(address, &event, 1);
-    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"), "Slack retries");
-    assert!(early.header("retry-after").is_some());
-    bot.proceed();
-    assert_eq!(first.join().unwrap().status, 200);
-    assert!(slack(address, &event, 2).is_replay());
-    assert_eq!(bot.handled().len(), 1);
-}
-
-#[test]
 fn a_bot_that_throws_or_crashes_leaves_the_event_in_doubt() {
-    let (_dir, mut bot, gateway) = start("before", 30_000);
+    let (_dir, mut bot, gateway) = start("before");
     for (trouble, status) in [("throw", 500), ("die", 502)] {
         let event = FILE_SHARE.replace("見積書です", trouble).replace("Ev07FILESHARE", trouble);
         assert_eq!(slack(gateway.address, &event, 0).status, status, "{trouble}");

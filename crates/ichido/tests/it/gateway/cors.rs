@@ -1,16 +1,15 @@
 //! Pages of other origins can read the gateway's responses where a route allows it.
 
-use crate::support::http::{Response, send};
-use crate::support::{Gateway, Orders};
+use ichido_testkit::http_client::{Response, send};
+
+use super::start;
 
 const SETTINGS: &str = "[[gateway.routes]]\nmatch = \"POST /orders\"\n\
     cors = [\"https://app.example\", \"https://admin.example\"]\n[[gateway.routes]]\n";
 
 #[test]
 fn problems_and_replays_are_readable_by_the_origins_of_their_route() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", SETTINGS);
+    let (_dir, mut orders, gateway) = start(SETTINGS);
     let post = |path: &str, origin: &str, key: Option<&str>| {
         let key = key.map(|key| ("Idempotency-Key", key));
         let headers: Vec<_> = [("Origin", origin)].into_iter().chain(key).collect();

@@ -1,14 +1,16 @@
 //! A Redis outage. Claims that this gateway grants meanwhile are visible here, survive a kill, and reach Redis: no other
 //! gateway runs their requests again.
 
-use std::net::TcpListener;
 use std::path::Path;
 
+use ichido_testkit::http_client::{Response, get, send, try_send};
+use ichido_testkit::orders::Orders;
+use ichido_testkit::process::Process;
+use ichido_testkit::redis_server::{DURABLE, RedisServer};
+use ichido_testkit::wait::eventually;
 use serde_json::{Value, json};
 
-use super::journal::Redis;
-use crate::support::http::{Response, get, send, try_send};
-use crate::support::{Gateway, Orders, eventually};
+use crate::support::{Gateway, gateway_command};
 
 fn settings(fallback: &str) -> String {
     format!(
@@ -20,24 +22,18 @@ fn settings(fallback: &str) -> String {
 struct Case {
     dir: tempfile::TempDir,
     orders: Orders,
-    redis: Redis,
+    redis: RedisServer,
 }
 
 impl Case {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let orders = Orders::start(dir.path());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let redis = Redis::start(dir.path(), port);
-        Self { dir, orders, redis }
+        Self { dir, orders, redis: RedisServer::start(DURABLE) }
     }
 
     fn gateway(&self, dir: &Path, fallback: &str) -> Gateway {
         Gateway::start(dir, self.orders.address, &self.redis.url(), &settings(fallback))
-    }
-
-    fn restart_redis(&mut self) {
-        self.redis = Redis::start(self.dir.path(), self.redis.port);
     }
 }
 
@@ -81,7 +77,7 @@ fn a_claim_in_doubt_is_in_doubt_for_every_gateway_after_the_outage() {
     let mut case = Case::start();
     let elsewhere = tempfile::tempdir().unwrap();
     let (one, other) = (case.gateway(case.dir.path(), "memory:"), case.gateway(elsewhere.path(), "memory:"));
-    case.redis.process.kill();
+    case.redis.kill();
     for key in ["\"a\"", "\"b\""] {
         assert_eq!(order(&one, key, "status=500").status, 500);
         assert!(is_in_doubt(&order(&one, key, "")));
@@ -98,7 +94,7 @@ fn a_claim_in_doubt_is_in_doubt_for_every_gateway_after_the_outage() {
         &["ledger", "resolve", "b", "--as", "done", "--outcome", "1", "--admin", &admin],
     );
 
-    case.restart_redis();
+    case.redis.restart();
     wait_until_healthy(&one);
     let there = in_doubt(&other);
     assert_eq!((there.len(), &there[0]["key"], there[0].get("local")), (1, &json!("a"), None), "{there:?}");
@@ -115,14 +111,14 @@ fn a_file_fallback_keeps_pending_handovers_through_a_kill() {
     let mut case = Case::start();
     let elsewhere = tempfile::tempdir().unwrap();
     let mut one = case.gateway(case.dir.path(), "file:fallback");
-    case.redis.process.kill();
+    case.redis.kill();
     let first = order(&one, "\"done\"", "");
     assert_eq!(first.status, 201);
     assert_eq!(order(&one, "\"doubt\"", "status=500").status, 500);
     assert!(is_new(&one, "event"));
     let (address, slow) = (one.address, [("Idempotency-Key", "\"running\""), ("X-Trouble", "sleep=0.5")]);
     let client = std::thread::spawn(move || try_send(address, "POST", "/orders", &slow, b"{}"));
-    case.orders.started("\"running\"");
+    case.orders.wait_for_start("\"running\"");
     one.process.kill();
     assert!(client.join().unwrap().is_err());
     eventually("the effect of the interrupted request", || (case.orders.effects().len() == 3).then_some(()));
@@ -139,7 +135,7 @@ fn a_file_fallback_keeps_pending_handovers_through_a_kill() {
     assert_known(&one);
     one.process.kill();
     // With Redis, it serves nothing before Redis knows everything.
-    case.restart_redis();
+    case.redis.restart();
     one = case.gateway(case.dir.path(), "file:fallback");
     let other = case.gateway(elsewhere.path(), "file:fallback");
     assert_known(&other);
@@ -151,13 +147,9 @@ fn a_file_fallback_keeps_pending_handovers_through_a_kill() {
 #[test]
 fn without_a_durable_fallback_no_gateway_starts_without_redis() {
     let mut case = Case::start();
-    case.redis.process.kill();
-    let mut command = crate::support::gateway_command(
-        case.dir.path(),
-        case.orders.address,
-        &case.redis.url(),
-        &settings("memory:"),
-    );
-    let mut process = crate::support::Process::start(&mut command);
+    case.redis.kill();
+    let url = case.redis.url();
+    let mut command = gateway_command(case.dir.path(), case.orders.address, &url, &settings("memory:"));
+    let mut process = Process::start(&mut command).unwrap();
     assert_eq!(process.exit_code(), 2, "{}", process.stderr());
 }

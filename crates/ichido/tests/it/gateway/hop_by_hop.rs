@@ -1,44 +1,23 @@
 //! What belongs to one connection is not forwarded: framing, upgrades, hop-by-hop headers. And the rules for `Host`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufReader, Read, Write};
 use std::process::Command;
 
-use crate::support::http::{get, post, raw, send};
-use crate::support::{Gateway, Orders};
+use ichido_testkit::http_client::{get, post, raw, send};
+use ichido_testkit::tcp_server::{self, RawRequest};
 
-/// An upstream that sends the same bytes to every request, then closes the connection.
-fn upstream(response: &'static [u8]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut reader = BufReader::new(stream.unwrap());
-            let (mut line, mut length) = (String::new(), 0);
-            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                let header = line.to_ascii_lowercase();
-                length = header
-                    .strip_prefix("content-length:")
-                    .map_or(length, |value| value.trim().parse().unwrap());
-                line.clear();
-            }
-            // Unread bytes would make the close a reset.
-            let _ = reader.read_exact(&mut vec![0; length]);
-            let _ = reader.into_inner().write_all(response);
-        }
-    });
-    address
-}
+use super::{received_header, start};
+use crate::support::Gateway;
 
-fn field(seen: &serde_json::Value, name: &str) -> Option<String> {
-    let mut fields = seen["headers"].as_object().unwrap().iter();
-    let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
-    Some(value.as_str().unwrap().to_owned())
-}
-
+/// A gateway whose upstream sends the same bytes to every request, then closes the connection.
 fn gateway_for(response: &'static [u8]) -> (tempfile::TempDir, Gateway) {
+    let upstream = tcp_server::start(move |mut stream| {
+        // Unread bytes would make the close a reset.
+        RawRequest::read(&mut BufReader::new(&stream)).unwrap();
+        stream.write_all(response).unwrap();
+    });
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Gateway::start(dir.path(), upstream(response), "memory:", "");
+    let gateway = Gateway::start(dir.path(), upstream, "memory:", "");
     (dir, gateway)
 }
 
@@ -56,9 +35,7 @@ fn a_response_with_two_framings_is_read_by_its_chunks() {
 
 #[test]
 fn an_upgrade_to_http2_is_not_forwarded() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let (_dir, _orders, gateway) = start("");
     let head = "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n";
     for upgrade in
         ["Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", "Upgrade: H2C\r\nUpgrade: TLS/1.2\r\n\r\n"]
@@ -67,7 +44,7 @@ fn an_upgrade_to_http2_is_not_forwarded() {
         assert_eq!(answer.status, 200);
         let seen = answer.json();
         for name in ["upgrade", "http2-settings", "connection"] {
-            assert_eq!(field(&seen, name), None, "{upgrade}: {seen}");
+            assert_eq!(received_header(&seen, name), None, "{upgrade}: {seen}");
         }
     }
 }
@@ -80,14 +57,12 @@ fn cookies_over(version: &str, gateway: &Gateway) -> Option<String> {
         .output()
         .unwrap();
     let seen = serde_json::from_slice(&curl.stdout);
-    field(&seen.unwrap_or_else(|error| panic!("{error}: {curl:?}")), "cookie")
+    received_header(&seen.unwrap_or_else(|error| panic!("{error}: {curl:?}")), "cookie")
 }
 
 #[test]
 fn separate_cookie_headers_are_joined() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let (_dir, _orders, gateway) = start("");
     for version in ["--http2-prior-knowledge", "--http1.1"] {
         assert_eq!(cookies_over(version, &gateway).as_deref(), Some("a=1; b=2; c=3"), "{version}");
     }
@@ -95,9 +70,7 @@ fn separate_cookie_headers_are_joined() {
 
 #[test]
 fn the_target_overrides_the_host_header_and_an_ambiguous_host_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let (_dir, _orders, gateway) = start("");
     let ask = |target: &str, hosts: &str| {
         raw(gateway.address, format!("GET {target} HTTP/1.1\r\n{hosts}\r\n").as_bytes()).unwrap()
     };
@@ -105,7 +78,7 @@ fn the_target_overrides_the_host_header_and_an_ambiguous_host_is_refused() {
         let seen = ask(target, "Host: field.example\r\n").json();
         assert_eq!(seen["path"], "/x");
         for name in ["host", "x-forwarded-host"] {
-            assert_eq!(field(&seen, name).as_deref(), Some(host), "{target}");
+            assert_eq!(received_header(&seen, name).as_deref(), Some(host), "{target}");
         }
     }
     for (target, hosts) in [
@@ -135,10 +108,7 @@ fn an_unrequested_upgrade_is_a_lost_response_and_keyed_requests_request_none() {
 
 #[test]
 fn trailers_of_a_keyed_request_reach_the_upstream() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let service = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+    let upstream = tcp_server::start(|mut stream| {
         let mut seen = Vec::new();
         while !seen.ends_with(b"0\r\nx-sum: 42\r\n\r\n") {
             let mut piece = [0; 1000];
@@ -149,19 +119,16 @@ fn trailers_of_a_keyed_request_reach_the_upstream() {
         stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap();
     });
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Gateway::start(dir.path(), address, "memory:", "");
+    let gateway = Gateway::start(dir.path(), upstream, "memory:", "");
     let request =
         b"POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\
         Trailer: X-Sum\r\n\r\n2\r\n{}\r\n0\r\nX-Sum: 42\r\n\r\n";
     assert_eq!(raw(gateway.address, request).unwrap().status, 201);
-    service.join().unwrap();
 }
 
 #[test]
 fn grpc_is_refused_with_a_message_that_grpc_clients_show() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let (_dir, _orders, gateway) = start("");
     let ask = |kind: &str| {
         let headers = [("Content-Type", kind), ("Idempotency-Key", "\"k\"")];
         send(gateway.address, "POST", "/orders.Orders/Place", &headers, b"x")

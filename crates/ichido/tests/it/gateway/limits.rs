@@ -7,16 +7,11 @@ use std::process::Command;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
+use ichido_testkit::http_client::{connect, get, head, post, read_head, read_response, send};
+use ichido_testkit::orders::Orders;
 
-use crate::support::http::{connect, get, head, post, read_head, read_response, send};
-use crate::support::{Gateway, Orders, eventually};
-
-fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
-    (dir, orders, gateway)
-}
+use super::start;
+use crate::support::Gateway;
 
 /// The peak memory of the gateway, in bytes.
 #[cfg(target_os = "linux")]
@@ -52,11 +47,6 @@ fn the_key_of_a_large_document_is_found_without_buffering_it_in_memory() {
     assert_eq!(orders.effects().len(), 3);
     let grown = (peak_memory(&gateway) - before) >> 20;
     assert!(grown < 100, "three documents of {} MB took {grown} MB", LEN / 1_000_000);
-    // A key beyond `body_parse_max_bytes` is not searched for.
-    let late = [&b"{\"numbers\":["[..], &b"1,".repeat(600_000), b"1],\"id\":\"E9\"}"].concat();
-    let refused = send(gateway.address, "POST", "/orders", &[], &late);
-    assert_eq!((refused.status, refused.problem().as_str()), (413, "body-too-large"));
-    assert!(refused.text().contains("body_parse_max_bytes"), "{}", refused.text());
 }
 
 /// With few descriptors, only as many clients are accepted as leave some for the ledger. Others wait.
@@ -81,9 +71,7 @@ fn clients_leave_descriptors_for_the_ledger() {
             stream
         })
         .collect();
-    eventually("the connection limit", || {
-        gateway.process.stderr().contains("connection limit reached").then_some(())
-    });
+    gateway.process.wait_for_stderr("connection limit reached");
     first.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(2))).unwrap();
     first.write_all(b"{}").unwrap();
     assert_eq!(read_response(&mut BufReader::new(first)).unwrap().status, 201);
@@ -111,7 +99,7 @@ async fn reset_requests_take_slots_of_their_own_connection_only() {
     for key in 0..4 {
         sender = sender.ready().await.unwrap();
         let (_, mut stream) = sender.send_request(order(key), true).unwrap();
-        orders.started(&format!("\"rude-{key}\""));
+        orders.wait_for_start(&format!("\"rude-{key}\""));
         stream.send_reset(h2::Reason::CANCEL);
     }
     for key in 4..10 {

@@ -3,14 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
+use ichido_testkit::certificates::write_self_signed;
+use ichido_testkit::http_client::send;
+use ichido_testkit::process::Process;
+use ichido_testkit::wait::eventually;
 use serde_json::Value;
 
-use crate::support::http::send;
-use crate::support::{Gateway, Orders, Process, certificate, eventually};
+use super::{received_header, start};
+use crate::support::Gateway;
 
 /// Starts nginx with TLS on a Unix socket, in front of the gateway.
 fn nginx(dir: &Path, gateway: &Gateway) -> Process {
-    certificate(dir);
+    write_self_signed(dir);
     let home = dir.display();
     let settings = format!(
         "daemon off; master_process off; pid {home}/pid;
@@ -33,25 +37,22 @@ fn nginx(dir: &Path, gateway: &Gateway) -> Process {
     );
     std::fs::write(dir.join("nginx.conf"), settings).unwrap();
     let process =
-        Process::start(Command::new("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("nginx.conf")));
+        Process::start(Command::new("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("nginx.conf")))
+            .unwrap();
     eventually("the nginx socket", || dir.join("socket").exists().then_some(()));
     process
 }
 
-/// Finds a header of a request as the upstream saw it.
-fn field(seen: Value) -> impl Fn(&str) -> String {
-    move |name| {
-        let mut fields = seen["headers"].as_object().unwrap().iter();
-        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str().unwrap().to_owned()).unwrap_or_default()
+#[track_caller]
+fn assert_received(seen: &Value, headers: &[(&str, &str)]) {
+    for (name, value) in headers {
+        assert_eq!(received_header(seen, name).as_deref(), Some(*value), "{name}");
     }
 }
 
 #[test]
 fn an_upstream_behind_a_tls_proxy_sees_https() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let (dir, _orders, gateway) = start("");
     let nginx = nginx(dir.path(), &gateway);
     let curl = Command::new("curl")
         .args(["-sS", "--retry", "5", "--retry-all-errors", "--unix-socket"])
@@ -61,26 +62,35 @@ fn an_upstream_behind_a_tls_proxy_sees_https() {
         .arg("https://localhost/x")
         .output()
         .unwrap();
-    let seen = serde_json::from_slice(&curl.stdout);
-    let seen = field(seen.unwrap_or_else(|error| panic!("{error}: {curl:?} {}", nginx.stderr())));
-    assert_eq!((seen("x-forwarded-proto"), seen("x-forwarded-host")), ("https".into(), "localhost".into()));
-    assert_eq!(seen("x-forwarded-for"), "203.0.113.7, 127.0.0.1");
+    let seen = serde_json::from_slice::<Value>(&curl.stdout);
+    let seen = seen.unwrap_or_else(|error| panic!("{error}: {curl:?} {}", nginx.stderr()));
+    assert_received(
+        &seen,
+        &[
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "localhost"),
+            ("x-forwarded-for", "203.0.113.7, 127.0.0.1"),
+        ],
+    );
 }
 
 #[test]
 fn an_untrusted_peer_cannot_set_forwarded_headers() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let settings = "[gateway]\ntrusted_proxies = [\"10.0.0.0/8\"]\n";
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", settings);
+    let (_dir, _orders, gateway) = start("[gateway]\ntrusted_proxies = [\"10.0.0.0/8\"]\n");
     let forged = [
         ("X-Forwarded-Proto", "https"),
         ("X-Forwarded-Host", "bank.example"),
         ("X-Forwarded-For", "10.0.0.1"),
         ("Forwarded", "for=10.0.0.1;proto=https"),
     ];
-    let seen = field(send(gateway.address, "GET", "/x", &forged, b"").json());
-    assert_eq!((seen("x-forwarded-proto"), seen("x-forwarded-host")), ("http".into(), "localhost".into()));
-    assert_eq!(seen("x-forwarded-for"), "127.0.0.1");
-    assert_eq!(seen("forwarded"), "for=127.0.0.1;proto=http;host=\"localhost\"");
+    let seen = send(gateway.address, "GET", "/x", &forged, b"").json();
+    assert_received(
+        &seen,
+        &[
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "localhost"),
+            ("x-forwarded-for", "127.0.0.1"),
+            ("forwarded", "for=127.0.0.1;proto=http;host=\"localhost\""),
+        ],
+    );
 }

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::events::require_env;
-use crate::support::http::{get, post};
-use crate::support::{Gateway, Process, eventually};
+use ichido_testkit::http_client::{get, post};
+use ichido_testkit::process::Process;
+use ichido_testkit::required_env;
+
+use crate::support::Gateway;
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
@@ -14,12 +16,8 @@ fn example(name: &str) -> PathBuf {
 
 /// Starts a program and returns its address.
 fn start_program(command: &mut Command) -> (Process, SocketAddr) {
-    let process = Process::start(command);
-    let address = eventually("the program's address", || {
-        let said = process.stderr();
-        let rest = said.split_once(" on http://")?.1;
-        rest.split(|c: char| c.is_whitespace()).next()?.parse().ok()
-    });
+    let mut process = Process::start(command).unwrap();
+    let address = process.wait_for_address(" on http://").unwrap();
     (process, address)
 }
 
@@ -54,8 +52,8 @@ fn assert_safe_to_retry(name: &str, service: SocketAddr) {
 fn express_behind_the_gateway_makes_one_order_for_one_key() {
     let mut command = shell("\"$NODE\" server.js");
     command
-        .env("NODE", require_env("ICHIDO_TEST_NODE"))
-        .env("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
+        .env("NODE", required_env("ICHIDO_TEST_NODE"))
+        .env("NODE_PATH", required_env("ICHIDO_TEST_NODE_MODULES"));
     let (_express, address) = start_program(command.current_dir(example("express")).env("PORT", "0"));
     assert_safe_to_retry("express", address);
 }
@@ -63,7 +61,7 @@ fn express_behind_the_gateway_makes_one_order_for_one_key() {
 #[test]
 fn fastapi_behind_the_gateway_makes_one_order_for_one_key() {
     let mut command = shell("\"$UVICORN\" app:app --port 0");
-    command.env("UVICORN", require_env("ICHIDO_TEST_UVICORN")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("UVICORN", required_env("ICHIDO_TEST_UVICORN")).env("PYTHONDONTWRITEBYTECODE", "1");
     let (_fastapi, address) = start_program(command.current_dir(example("fastapi")));
     assert_safe_to_retry("fastapi", address);
 }

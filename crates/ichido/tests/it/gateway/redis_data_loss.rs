@@ -1,11 +1,12 @@
 //! Redis is flushed while a gateway runs: it reports the loss and refuses keyed requests until an operator runs
 //! `ichido ledger init`.
 
-use std::net::TcpListener;
+use ichido_testkit::http_client::{Response, get, send};
+use ichido_testkit::orders::Orders;
+use ichido_testkit::redis_server::{DURABLE, RedisServer};
+use ichido_testkit::wait::eventually;
 
-use super::journal::Redis;
-use crate::support::http::{Response, get, send};
-use crate::support::{Gateway, Orders, eventually};
+use crate::support::Gateway;
 
 fn order(gateway: &Gateway, key: &str) -> Response {
     send(gateway.address, "POST", "/orders", &[("Idempotency-Key", key)], b"{}")
@@ -15,28 +16,18 @@ fn counts(gateway: &Gateway, line: &str) -> bool {
     get(gateway.admin, "/metrics").text().lines().any(|found| found == line)
 }
 
-fn flush(redis: &Redis) {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", redis.port)).unwrap();
-    stream.write_all(b"FLUSHALL\r\n").unwrap();
-    let mut answer = [0; 5];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"+OK\r\n");
-}
-
 #[test]
 fn a_flushed_redis_is_an_outage_until_ledger_init() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let redis = Redis::start(dir.path(), port);
+    let redis = RedisServer::start(DURABLE);
     let url = redis.url();
     let gateway =
         Gateway::start(dir.path(), orders.address, &url, "[[gateway.routes]]\noutage = \"closed\"\n");
     assert_eq!(order(&gateway, "\"before\"").status, 201);
     assert!(counts(&gateway, "ichido_ledger_lost{backend=\"redis\"} 0"));
 
-    flush(&redis);
+    assert_eq!(redis.command("FLUSHALL").as_deref(), Some("+OK"));
     let ready = eventually("not ready", || {
         let ready = get(gateway.admin, "/readyz");
         (ready.status == 503).then_some(ready)

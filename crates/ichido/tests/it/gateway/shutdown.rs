@@ -1,17 +1,14 @@
-//! SIGTERM: WebSockets and streams may finish within `shutdown_seconds`, and are closed then.
+//! SIGTERM: requests, WebSockets and streams may finish within `shutdown_seconds`.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
-use crate::support::http::{connect, head, read_chunk, read_head};
-use crate::support::{Gateway, Orders, eventually};
+use ichido_testkit::http_client::{connect, get, head, post, read_chunk, read_head, send};
+use ichido_testkit::wait::eventually;
 
-fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "memory:", settings);
-    (dir, orders, gateway)
-}
+use super::start;
+use crate::support::Gateway;
 
 /// An upgraded connection and its reader.
 fn upgraded(gateway: &Gateway) -> (TcpStream, BufReader<TcpStream>) {
@@ -74,4 +71,52 @@ fn a_stream_may_finish_after_sigterm() {
     }
     assert_eq!(read_chunk(&mut reader).unwrap(), None);
     assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
+}
+
+#[test]
+fn requests_in_progress_are_finished_at_shutdown() {
+    let (dir, orders, mut gateway) = start("");
+    let address = gateway.address;
+    let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=1")];
+    let client = std::thread::spawn(move || send(address, "POST", "/orders", &slow, b"{}"));
+    let mut gone = connect(address).unwrap();
+    let headers = [("Idempotency-Key", "\"gone\""), ("X-Trouble", "sleep=1")];
+    gone.write_all(&head("POST", "/orders", &headers, Some(2))).unwrap();
+    gone.write_all(b"{}").unwrap();
+    orders.wait_for_start("\"k\"");
+    orders.wait_for_start("\"gone\"");
+    drop(gone);
+    gateway.process.signal("TERM");
+    assert_eq!(client.join().unwrap().status, 201);
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    for key in ["\"k\"", "\"gone\""] {
+        assert!(post(gateway.address, "/orders", key, "{}").is_replay(), "{key}");
+    }
+    assert_eq!(orders.effects().len(), 2);
+}
+
+#[test]
+fn shutdown_takes_no_longer_than_shutdown_seconds() {
+    let settings = "[gateway]\nshutdown_seconds = 1\n[[gateway.routes]]\nlease_ms = 1000\n";
+    let (dir, orders, mut gateway) = start(settings);
+    let mut client = connect(gateway.address).unwrap();
+    let hanging = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=50")];
+    client.write_all(&head("POST", "/orders", &hanging, Some(2))).unwrap();
+    client.write_all(b"{}").unwrap();
+    orders.wait_for_start("\"k\"");
+    // A lease that is being renewed does not delay the exit.
+    let settled = "ichido_ledger_seconds_count{backend=\"file\",verb=\"settle\"} ";
+    eventually("a renewal", || {
+        let metrics = get(gateway.admin, "/metrics").text();
+        let count = metrics.lines().find_map(|line| line.strip_prefix(settled)?.parse::<u64>().ok());
+        count.filter(|count| *count > 0)
+    });
+    let asked = Instant::now();
+    gateway.process.signal("TERM");
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    assert!(gateway.process.stderr().contains("did not finish in time"), "{}", gateway.process.stderr());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
+    assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").problem(), "in-doubt");
 }

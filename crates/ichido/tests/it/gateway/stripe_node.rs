@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use ichido_testkit::http_client::{Response, get, send};
+use ichido_testkit::orders::Orders;
+use ichido_testkit::process::Process;
+use ichido_testkit::required_env;
 use serde_json::{Value, json};
 
-use super::bolt::required_env;
 use super::events::{STRIPE_PAID, now};
-use crate::support::http::{Response, get, send};
-use crate::support::{Gateway, Orders, Process, eventually};
+use super::start;
+use crate::support::Gateway;
 
 fn node(args: &[&str]) -> Command {
     let mut command = Command::new(required_env("ICHIDO_TEST_NODE"));
@@ -53,9 +56,7 @@ fn a_request_in_doubt_is_an_error_and_not_retried() {
 
 #[test]
 fn a_key_reused_for_another_customer_is_an_error_and_not_retried() {
-    let dir = tempfile::tempdir().unwrap();
-    let orders = Orders::start(dir.path());
-    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    let (_dir, orders, gateway) = start("");
     let first = customer(&gateway, "k1", "one");
     assert!(first["id"].as_str().is_some_and(|id| id.starts_with("O-")), "{first}");
     assert_eq!(customer(&gateway, "k1", "one"), first);
@@ -101,14 +102,14 @@ fn an_event_refused_because_of_a_wrong_secret_runs_when_the_secret_is_corrected(
     let dir = tempfile::tempdir().unwrap();
     let (secret, effects) = (dir.path().join("secret"), dir.path().join("effects"));
     std::fs::write(&secret, "whsec_wrong").unwrap();
-    let mut bot = Process::start(&mut node(&["bot", secret.to_str().unwrap(), effects.to_str().unwrap()]));
+    let mut bot =
+        Process::start(&mut node(&["bot", secret.to_str().unwrap(), effects.to_str().unwrap()])).unwrap();
     let mut line = String::new();
     BufReader::new(bot.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("stripe.js: {}", bot.stderr()));
     let upstream = SocketAddr::from(([127, 0, 0, 1], port));
     let gateway = Gateway::start(dir.path(), upstream, "file:ledger", ROUTE);
-    let hint = "set stripe_webhook_secret or STRIPE_WEBHOOK_SECRET";
-    eventually("the warning", || gateway.process.stderr().contains(hint).then_some(()));
+    gateway.process.wait_for_stderr("set stripe_webhook_secret or STRIPE_WEBHOOK_SECRET");
     let signature = printed(&["sign", STRIPE_PAID, "whsec_right", &now().to_string()]);
     for _ in 0..2 {
         assert_eq!(event(&gateway, &signature, STRIPE_PAID).status, 400);

@@ -1,10 +1,13 @@
 //! A widely used client with retries enabled: Stripe's library for Python.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
+use ichido_testkit::orders::Orders;
+use ichido_testkit::required_env;
 use serde_json::Value;
 
-use crate::support::{Gateway, Orders};
+use crate::support::Gateway;
 
 const SCRIPT: &str = r#"
 import json, sys, stripe
@@ -23,6 +26,14 @@ for number in range(4):
 print(json.dumps(ends))
 "#;
 
+/// Tries to create four customers, and returns how each try ended.
+fn create_customers(api: SocketAddr) -> Vec<Value> {
+    let mut python = Command::new(required_env("ICHIDO_TEST_PYTHON"));
+    let output = python.args(["-c", SCRIPT, &format!("http://{api}")]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 /// Creates four customers through the gateway, with this trouble in the upstream for each.
 fn customers(trouble: &str) -> (Vec<Value>, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
@@ -31,11 +42,7 @@ fn customers(trouble: &str) -> (Vec<Value>, Vec<Value>) {
     // identify the caller.
     let settings = "[gateway]\ntenant = \"header:Authorization\"\n";
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
-    let python = std::env::var("ICHIDO_TEST_PYTHON").expect("ICHIDO_TEST_PYTHON: run `cargo xtask test`");
-    let output =
-        Command::new(python).args(["-c", SCRIPT, &format!("http://{}", gateway.address)]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (serde_json::from_slice(&output.stdout).unwrap(), orders.effects())
+    (create_customers(gateway.address), orders.effects())
 }
 
 fn assert_one_effect_each(effects: &[Value]) {
@@ -74,9 +81,6 @@ fn an_upstream_that_acts_and_responds_500_acts_once() {
 fn without_the_gateway_the_effect_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start_with(dir.path(), 0, "cut");
-    let python = std::env::var("ICHIDO_TEST_PYTHON").expect("ICHIDO_TEST_PYTHON: run `cargo xtask test`");
-    let output =
-        Command::new(python).args(["-c", SCRIPT, &format!("http://{}", orders.address)]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    create_customers(orders.address);
     assert_eq!(orders.effects().len(), 16, "four customers, four tries each");
 }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use ichido_testkit::certificates::write_self_signed;
+use ichido_testkit::process::Process;
+
 use super::{Meter, record, send, sender_command, sender_files, write_jsonl};
-use crate::support::{Process, certificate};
 
 const RECORDS: usize = 600;
 
 /// Kills the sender, the meter or both, each round at a later moment of the transfer.
 fn kill_repeatedly(db: &str) {
     let dir = tempfile::tempdir().unwrap();
-    certificate(dir.path());
+    write_self_signed(dir.path());
     let tls = "[meter]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n";
     std::fs::write(dir.path().join("ichido.toml"), tls).unwrap();
     let file = write_jsonl(dir.path(), (0..RECORDS).map(record));
@@ -21,7 +23,7 @@ fn kill_repeatedly(db: &str) {
     let mut counted_before = 0;
     for round in 0..12_u64 {
         let mut command = sender_command(dir.path(), &meter, &["send", file.to_str().unwrap()]);
-        let mut sender = Process::start(command.envs(fast_settings));
+        let mut sender = Process::start(command.envs(fast_settings)).unwrap();
         std::thread::sleep(Duration::from_millis(15 + 13 * round));
         if round % 3 != 2 {
             meter.process.kill();

@@ -1,19 +1,17 @@
 //! `POST /v1/usage`: counting, duplicates, and the responses to invalid requests and records.
 
+use ichido_testkit::http_client::{Response, raw};
 use serde_json::{Value, json};
 
 use super::{Meter, TOKEN, record, record_of_one_day};
-use crate::support::http::Response;
 
 fn batch(ids: std::ops::Range<usize>) -> Value {
     json!({"batchIdempotencyKey": format!("b{}-{}", ids.start, ids.end), "records": ids.map(record).collect::<Vec<_>>()})
 }
 
+#[track_caller]
 fn problem(response: &Response) -> (u16, String) {
-    assert_eq!(response.header("content-type"), Some("application/problem+json"), "{response:?}");
-    let body = response.json();
-    assert_eq!(body["status"], response.status);
-    (response.status, body["type"].as_str().unwrap().rsplit('/').next().unwrap().to_owned())
+    (response.status, response.problem())
 }
 
 #[test]
@@ -207,7 +205,7 @@ fn cross_origin_browser_request_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let foreign = b"GET /v1/usage HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
-    assert_eq!(crate::support::http::raw(meter.address, foreign).unwrap().status, 421);
+    assert_eq!(raw(meter.address, foreign).unwrap().status, 421);
     let origin = meter.call("GET", "/v1/usage", &[("Origin", "https://evil.example")], b"");
     assert_eq!(problem(&origin), (403, "foreign-origin".to_owned()));
 }

@@ -3,11 +3,13 @@
 use std::io::{BufReader, Write};
 use std::time::{Duration, Instant};
 
+use ichido_testkit::http_client::{connect, head, read_head, read_response};
+use ichido_testkit::process::Process;
+use ichido_testkit::wait::eventually;
+use ichido_testkit::{free_port, tcp_server};
 use serde_json::json;
 
 use super::{Meter, command, record};
-use crate::support::http::{connect, head, read_head, read_response};
-use crate::support::{Process, eventually};
 
 /// The error message of a meter that does not start, which must be one line.
 fn startup_error(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str)]) -> String {
@@ -22,13 +24,12 @@ fn startup_error(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str
 #[test]
 fn invalid_startup_fails_with_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    let taken = tcp_server::start(drop).to_string();
     std::fs::write(dir.path().join("notes.txt"), "milk ".repeat(500)).unwrap();
     for (flags, variables, message) in [
         (&["--listen", "0.0.0.0:0"][..], &[][..], "METER_TOKENS"),
         (&["--listen", "8090"], &[], "meter.listen"),
-        (&["--listen", &address], &[], "meter.listen"),
+        (&["--listen", &taken], &[], "meter.listen"),
         (&["--db", "mysql://u:hunter2@h/d"], &[], "meter.db"),
         (&["--listen", "127.0.0.1:0", "--db", "sqlite:notes.txt"], &[], "was not created by a meter"),
         (
@@ -46,9 +47,7 @@ fn invalid_startup_fails_with_one_line() {
         let line = startup_error(dir.path(), flags, variables);
         assert!(line.contains(message) && !line.contains("hunter2"), "{line}");
     }
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
-    let db = format!("postgres://u:hunter2@127.0.0.1:{port}/d");
+    let db = format!("postgres://u:hunter2@127.0.0.1:{}/d", free_port());
     let line = startup_error(dir.path(), &["--listen", "127.0.0.1:0", "--db", &db], &[]);
     assert!(line.contains("PostgreSQL cannot be reached") && !line.contains("hunter2"), "{line}");
 }
@@ -120,9 +119,7 @@ fn request_in_progress_is_counted_before_shutdown() {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     assert_eq!(read_head(&mut reader).unwrap().status, 100);
     meter.process.signal("TERM");
-    eventually("the start of the shutdown", || {
-        meter.process.stderr().contains("finishing requests in progress").then_some(())
-    });
+    meter.process.wait_for_stderr("finishing requests in progress");
     stream.write_all(body.as_bytes()).unwrap();
     let response = read_response(&mut reader).unwrap();
     assert_eq!(response.status, 201);
@@ -163,6 +160,7 @@ fn check_reports_the_meter() {
 fn start_line_says_that_the_admin_port_is_off() {
     let dir = tempfile::tempdir().unwrap();
     let process =
-        Process::start(command(dir.path()).args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]));
-    eventually("the start line", || process.stderr().contains("no admin port").then_some(()));
+        Process::start(command(dir.path()).args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]))
+            .unwrap();
+    process.wait_for_stderr("no admin port");
 }

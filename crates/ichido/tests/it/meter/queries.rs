@@ -1,9 +1,9 @@
 //! Queries for usage, records and receipts; health and metrics.
 
+use ichido_testkit::http_client::get;
 use serde_json::json;
 
 use super::{Meter, record};
-use crate::support::http::get;
 
 fn meter_with_records(dir: &std::path::Path) -> Meter {
     let meter = Meter::start(dir);

@@ -1,14 +1,15 @@
 //! `ichido send` with a meter as the receiver.
 
+use ichido_testkit::certificates::write_self_signed;
+use ichido_testkit::http_client::get;
 use serde_json::json;
 
 use super::{Meter, TOKEN, record, record_of_one_day, send, sender_files, write_jsonl};
-use crate::support::certificate;
 
 #[test]
 fn resending_usage_over_tls_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    certificate(dir.path());
+    write_self_signed(dir.path());
     std::fs::write(
         dir.path().join("ichido.toml"),
         "[meter]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n",
@@ -63,7 +64,7 @@ fn invalid_record_goes_to_failed_with_the_meter_error() {
         );
     }
     assert_eq!(meter.totals().0, 297);
-    let metrics = crate::support::http::get(meter.admin, "/metrics").text();
+    let metrics = get(meter.admin, "/metrics").text();
     assert!(metrics.contains("ichido_meter_batches_total{status=\"207\"} 3"), "{metrics}");
     // When the file is sent again, the valid records are duplicates.
     send(dir.path(), &meter, &file, &[]).exits_with(4);
@@ -117,17 +118,6 @@ fn invalid_records_of_a_batch_go_to_failed_with_their_reasons() {
     assert_eq!((records, meter.totals().0), (49, 1));
     assert!(failed.iter().all(|file| file["lastError"].as_str().unwrap().contains("invalid")), "{failed:?}");
     assert!(sender_files(dir.path(), "spool").is_empty());
-}
-
-#[test]
-fn wrong_token_holds_the_lane_and_loses_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &format!("a={TOKEN}"))]);
-    let file = write_jsonl(dir.path(), (0..10).map(record));
-    send(dir.path(), &meter, &file, &[("EXTERNAL_API_TOKEN", "wrong-token")]).exits_with(3);
-    assert_eq!(meter.totals().0, 0);
-    send(dir.path(), &meter, &file, &[]).exits_with(0);
-    assert_eq!(meter.totals().0, 10);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Every command of the documents, and how to test it. A command that is missing here fails the tests.
 
+use ichido_testkit::http_client::{get, post};
+
 use super::markdown::page;
 use super::shell::{Finished, Shell};
-use crate::support::http::{get, post};
 
 /// How to test a command.
 pub(super) enum Action {
@@ -137,7 +138,7 @@ fn demo(_: &Shell, finished: &Finished) {
 
 /// `cargo xtask test` runs this test: nothing else starts the servers.
 fn xtask() {
-    crate::events::require_env("ICHIDO_TEST_POSTGRES_URL");
+    ichido_testkit::required_env("ICHIDO_TEST_POSTGRES_URL");
     assert!(page(".cargo/config.toml").contains("xtask = "));
 }
 

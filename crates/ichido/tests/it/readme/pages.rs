@@ -1,11 +1,12 @@
 //! A test for each block of commands, with the servers and files that it needs.
 
+use ichido_testkit::receiver::Reply;
+use ichido_testkit::required_env;
+
 use super::commands::ANY_PORT;
 use super::shell::{Shell, example};
 use super::{run_block, run_blocks};
 use crate::delivery::Fixture;
-use crate::delivery::receiver::Reply;
-use crate::events::require_env;
 use crate::serving::Serving;
 
 const README: &str = "README.md";
@@ -31,11 +32,11 @@ fn quick_start_works_as_written() {
 #[test]
 fn express_and_fastapi_run_behind_the_gateway() {
     let mut shell = Shell::new();
-    shell.program("node", &require_env("ICHIDO_TEST_NODE"));
-    shell.program("uvicorn", &require_env("ICHIDO_TEST_UVICORN"));
+    shell.program("node", &required_env("ICHIDO_TEST_NODE"));
+    shell.program("uvicorn", &required_env("ICHIDO_TEST_UVICORN"));
     shell.file("server.js", &example("express/server.js"));
     shell.file("app.py", &example("fastapi/app.py"));
-    shell.variable("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
+    shell.variable("NODE_PATH", required_env("ICHIDO_TEST_NODE_MODULES"));
     shell.variable("PORT", "0");
     shell.replace("--port 8000", "--port 0");
     shell.replace("0.0.0.0:8080", "127.0.0.1:0");
@@ -81,10 +82,9 @@ fn dynamodb_table_is_checked() {
 fn records_are_sent() {
     let mut shell = Shell::new();
     let stage = Fixture::new();
-    let (receiver, authority) = stage.receiver_url_and_ca();
-    shell.replace("https://api.example.com", receiver);
+    shell.replace("https://api.example.com", stage.url(""));
     shell.replace("/run/secrets/token", shell.dir.path().join("token").display().to_string());
-    shell.variable("EXTERNAL_API_CA_FILE", authority.display().to_string());
+    shell.variable("EXTERNAL_API_CA_FILE", stage.ca.display().to_string());
     shell.file("token", "docs-token\n");
     let record = |number: u32| format!("{{\"source_event_id\":\"e{number}\",\"total_tokens\":{number}}}\n");
     shell.file("usage.jsonl", &(0..3).map(record).collect::<String>());
@@ -95,19 +95,18 @@ fn records_are_sent() {
 #[test]
 fn spooled_and_failed_batches_are_resent() {
     let stage = Fixture::new();
-    stage.receiver.on_request(|_| Reply::Status(422, "no".to_owned()));
+    stage.receiver.on_batch(|_| Reply::Status(422, "no".to_owned()));
     stage.send(1, &[("MAX_RETRIES", "0")]).exits_with(4);
-    stage.receiver.on_request(|_| Reply::Status(503, String::new()));
+    stage.receiver.on_batch(|_| Reply::Status(503, String::new()));
     stage.send(2, &[("MAX_RETRIES", "0")]).exits_with(3);
-    stage.receiver.on_request(|_| Reply::Accept);
+    stage.receiver.on_batch(|_| Reply::Accept);
     let (failed, _) = stage.files("failed").remove(0);
     let name = failed.file_stem().unwrap().to_str().unwrap().to_owned();
     let mut shell = Shell::new();
     shell.replace("a3f2e1b9c4d5", name.rsplit('_').next().unwrap());
-    let (receiver, authority) = stage.receiver_url_and_ca();
-    shell.variable("EXTERNAL_API_ENDPOINT", format!("{receiver}/v1/usage"));
+    shell.variable("EXTERNAL_API_ENDPOINT", stage.url("/v1/usage"));
     shell.variable("EXTERNAL_API_TOKEN", "docs-token");
-    shell.variable("EXTERNAL_API_CA_FILE", authority.display().to_string());
+    shell.variable("EXTERNAL_API_CA_FILE", stage.ca.display().to_string());
     shell.variable("DATA_DIR", stage.path().join("data").display().to_string());
     run_block("docs/delivery.md", "ichido spool list", shell);
     assert_eq!((stage.files("spool").len(), stage.files("failed").len()), (0, 0));

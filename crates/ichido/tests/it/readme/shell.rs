@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use ichido_testkit::process::Process;
+
 use super::commands::{Action, action};
 use super::markdown::{CommandLine, page};
-use crate::support::{Process, eventually};
 
 pub(super) struct Shell {
     pub(super) dir: tempfile::TempDir,
@@ -157,13 +158,9 @@ impl Shell {
 
     /// Starts a server and returns the address that it prints.
     pub(super) fn serve(&mut self, command: &str) -> SocketAddr {
-        let mut process = Process::start(&mut self.sh(&format!("exec env {command} 1>&2")));
-        let address = eventually(command, || {
-            assert!(process.child.try_wait().unwrap().is_none(), "{command} exited: {}", process.stderr());
-            let log = process.stderr();
-            let rest = log.split_once(" on http://")?.1;
-            rest.split(|c: char| c.is_whitespace() || c == ',').next()?.parse().ok()
-        });
+        let mut process = Process::start(&mut self.sh(&format!("exec env {command} 1>&2"))).unwrap();
+        let address = process.wait_for_address(" on http://");
+        let address = address.unwrap_or_else(|error| panic!("{command}: {error}"));
         self.running.push((command.to_owned(), process));
         address
     }

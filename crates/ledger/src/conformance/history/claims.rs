@@ -100,7 +100,7 @@ fn absent(call: &ClaimCall, now: TimeWindow) -> Step {
         ClaimCall::Claim(request) => granted(request, 1, now),
         ClaimCall::Settle(..) => (Expected::Settled(Settled::Stale(CurrentState::Absent)), nothing),
         ClaimCall::Resolve(_) => (Expected::Resolved(Resolved::Refused(CurrentState::Absent)), nothing),
-        ClaimCall::Look => (Expected::Nothing, nothing),
+        ClaimCall::Get => (Expected::Nothing, nothing),
     }
 }
 
@@ -161,7 +161,7 @@ impl Remembered {
             ClaimCall::Claim(request) => self.claim(phase, request, now, bounds),
             ClaimCall::Settle(token, action) => vec![self.settle(phase, *token, action, now)],
             ClaimCall::Resolve(resolution) => vec![self.resolve(phase, resolution, now)],
-            ClaimCall::Look => vec![(self.record(), State(Some(self)))],
+            ClaimCall::Get => vec![(self.record(), State(Some(self)))],
         }
     }
 

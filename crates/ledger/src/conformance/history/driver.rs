@@ -101,7 +101,7 @@ impl Client {
                 };
                 self.ledger.resolve(&self.shared.claim_keys[key], &action).await.map(drop)
             }
-            Action::Look { key } => self.ledger.get(&self.shared.claim_keys[key]).await.map(drop),
+            Action::Get { key } => self.ledger.get(&self.shared.claim_keys[key]).await.map(drop),
             Action::Mark { keys, again, retention_ms } => self.mark(&keys, again, retention_ms, name).await,
         }
     }

@@ -42,7 +42,7 @@ pub enum ClaimCall {
     /// An operator resolves the claim.
     Resolve(Resolution),
     /// A client reads the record.
-    Look,
+    Get,
 }
 
 /// The result of a call on a claim.
@@ -55,7 +55,7 @@ pub enum ClaimAnswer {
     /// Of a resolution.
     Resolve(Resolved),
     /// The record that was read.
-    Look(Option<Box<Record>>),
+    Get(Option<Box<Record>>),
 }
 
 /// An operation on a claim.

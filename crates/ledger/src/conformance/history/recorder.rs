@@ -169,8 +169,8 @@ impl Maintain for Recorded {
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Record>> {
-        let answer = |found: Option<Record>| ClaimAnswer::Look(found.map(Box::new));
-        self.on_claim(key, ClaimCall::Look, self.backend.get(key), answer).await
+        let answer = |found: Option<Record>| ClaimAnswer::Get(found.map(Box::new));
+        self.on_claim(key, ClaimCall::Get, self.backend.get(key), answer).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {

@@ -60,7 +60,7 @@ pub enum Action {
         action: OperatorAction,
     },
     /// Read the record of a key.
-    Look {
+    Get {
         /// Which key.
         key: usize,
     },
@@ -160,7 +160,7 @@ impl Action {
                 );
                 Action::Resolve { key, action }
             }
-            75..86 => Action::Look { key },
+            75..86 => Action::Get { key },
             _ => {
                 let first = rng.random_range(0..mark_keys);
                 let keys = (first..mark_keys).collect();

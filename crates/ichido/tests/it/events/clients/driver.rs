@@ -9,7 +9,7 @@ use ichido_client_example::{Event, Failure, Ichido, Options};
 use serde_json::{Value, json};
 
 use crate::events::json_lines_process::JsonLinesProcess;
-use crate::events::require_env;
+use ichido_testkit::required_env;
 
 /// A client under test.
 pub(super) enum Driver {
@@ -20,13 +20,13 @@ pub(super) enum Driver {
 impl Driver {
     pub(super) fn python(url: &str) -> Self {
         let driver = driver_dir().join("driver.py");
-        let mut python = Command::new(require_env("ICHIDO_TEST_PYTHON"));
+        let mut python = Command::new(required_env("ICHIDO_TEST_PYTHON"));
         python.args(["-B", "-I"]).arg(driver).arg(examples().join("python")).arg(url);
         Self::Process(JsonLinesProcess::start(&mut python))
     }
 
     pub(super) fn typescript(url: &str) -> Self {
-        let mut node = Command::new(require_env("ICHIDO_TEST_NODE"));
+        let mut node = Command::new(required_env("ICHIDO_TEST_NODE"));
         Self::Process(JsonLinesProcess::start(node.arg(COMPILED.join("build/driver.js")).arg(url)))
     }
 
@@ -64,8 +64,8 @@ pub(super) static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
     for source in sources.chain([driver_dir().join("driver.ts")]) {
         std::fs::copy(&source, directory.join(source.file_name().unwrap())).unwrap();
     }
-    let modules = PathBuf::from(require_env("ICHIDO_TEST_NODE_MODULES"));
-    let mut tsc = Command::new(require_env("ICHIDO_TEST_NODE"));
+    let modules = PathBuf::from(required_env("ICHIDO_TEST_NODE_MODULES"));
+    let mut tsc = Command::new(required_env("ICHIDO_TEST_NODE"));
     tsc.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(&directory);
     let compiled = tsc.arg("--typeRoots").arg(modules.join("@types")).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stdout));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{CLAIMED, INSTANCES, Scenario, key};
 use crate::events::caller::Caller;
 use crate::events::instance::Instance;
-use crate::support::http::Response;
+use ichido_testkit::http_client::Response;
 
 /// Short, so that the test does not wait long for claims that a crash left open.
 const LEASE_MS: u64 = 3_000;

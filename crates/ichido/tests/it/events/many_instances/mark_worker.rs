@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{CLAIMED, EVENTS, Scenario, key};
 use crate::events::caller::Caller;
-use crate::support::eventually;
+use ichido_testkit::wait::eventually;
 
 /// Small enough that a batch finishes before an attempt times out, even while all instances keep the server busy.
 const BATCH: usize = 50;

@@ -36,8 +36,8 @@ impl Expected {
             ClaimAnswer::Resolve(resolved) => {
                 matches!(self, Expected::Resolved(expected) if expected == resolved)
             }
-            ClaimAnswer::Look(None) => matches!(self, Expected::Nothing),
-            ClaimAnswer::Look(Some(record)) => matches!(self, Expected::Record(kept) if kept.is(record)),
+            ClaimAnswer::Get(None) => matches!(self, Expected::Nothing),
+            ClaimAnswer::Get(Some(record)) => matches!(self, Expected::Record(kept) if kept.is(record)),
         }
     }
 
@@ -60,7 +60,7 @@ impl Expected {
     }
 }
 
-/// What can be left of a lease, as far as the store has a clock.
+/// How much of a lease can be left. A store without a clock of its own may report any value.
 pub(super) fn left_ms(
     renewed: TimeWindow,
     lease_ms: u64,
@@ -86,14 +86,16 @@ pub(super) fn describe(operation: &ClaimOperation) -> String {
 
 fn describe_call(call: &ClaimCall) -> String {
     match call {
-        ClaimCall::Look => "look".to_owned(),
-        ClaimCall::Resolve(Resolution::Done(outcome)) => format!("operator: done {}", text(outcome)),
+        ClaimCall::Get => "get".to_owned(),
+        ClaimCall::Resolve(Resolution::Done(outcome)) => {
+            format!("operator: done {}", describe_outcome(outcome))
+        }
         ClaimCall::Resolve(Resolution::Absent) => "operator: absent".to_owned(),
         ClaimCall::Resolve(Resolution::Release) => "operator: release".to_owned(),
         ClaimCall::Settle(token, action) => {
             let action = match action {
                 Settle::Renew { lease_ms } => format!("renew for {lease_ms} ms"),
-                Settle::Complete(outcome) => format!("complete {}", text(outcome)),
+                Settle::Complete(outcome) => format!("complete {}", describe_outcome(outcome)),
                 Settle::Release => "release".to_owned(),
                 Settle::Doubt(reason) => format!("doubt {reason:?}"),
             };
@@ -105,10 +107,10 @@ fn describe_call(call: &ClaimCall) -> String {
                 InDoubtPolicy::Retry { silent_ms } => format!("retry after {silent_ms} ms"),
             };
             let (nonce, token) = (short(request.nonce.as_bytes()), short(request.token.as_bytes()));
-            let (print, caller) = (request.fingerprint, request.caller);
-            let (lease, kept) = (request.lease_ms, request.retention_ms);
+            let (fingerprint, caller) = (request.fingerprint, request.caller);
+            let (lease_ms, retention_ms) = (request.lease_ms, request.retention_ms);
             format!(
-                "claim nonce {nonce} token {token} {print:?} {caller:?} lease {lease} ms, kept {kept} ms, {policy}"
+                "claim nonce {nonce} token {token} {fingerprint:?} {caller:?} lease {lease_ms} ms, kept {retention_ms} ms, {policy}"
             )
         }
     }
@@ -122,16 +124,16 @@ fn describe_answer(answer: &ClaimAnswer) -> String {
         }
         ClaimAnswer::Claim(Claim::Held { retry_after_ms }) => format!("held for {retry_after_ms} ms"),
         ClaimAnswer::Claim(Claim::InDoubt(doubt)) => format!("in doubt: {}", doubt.reason),
-        ClaimAnswer::Claim(Claim::Done(outcome)) => format!("done {}", text(outcome)),
+        ClaimAnswer::Claim(Claim::Done(outcome)) => format!("done {}", describe_outcome(outcome)),
         ClaimAnswer::Claim(Claim::Mismatch) => "mismatch".to_owned(),
         ClaimAnswer::Claim(Claim::CallerChanged) => "caller changed".to_owned(),
         ClaimAnswer::Settle(Settled::Applied) | ClaimAnswer::Resolve(Resolved::Applied) => {
             "applied".to_owned()
         }
-        ClaimAnswer::Settle(Settled::Stale(now)) => format!("stale: {}", standing(now)),
-        ClaimAnswer::Resolve(Resolved::Refused(now)) => format!("refused: {}", standing(now)),
-        ClaimAnswer::Look(None) => "nothing".to_owned(),
-        ClaimAnswer::Look(Some(record)) => {
+        ClaimAnswer::Settle(Settled::Stale(now)) => format!("stale: {}", describe_state(now)),
+        ClaimAnswer::Resolve(Resolved::Refused(now)) => format!("refused: {}", describe_state(now)),
+        ClaimAnswer::Get(None) => "nothing".to_owned(),
+        ClaimAnswer::Get(Some(record)) => {
             let (token, nonce) = (short(record.token.as_bytes()), short(record.nonce.as_bytes()));
             let (attempt, renewals, state) = (record.attempt, record.renewals, &record.state);
             format!("token {token} nonce {nonce}, attempt {attempt}, {renewals} renewals, {state:?}")
@@ -139,16 +141,16 @@ fn describe_answer(answer: &ClaimAnswer) -> String {
     }
 }
 
-fn standing(now: &CurrentState) -> String {
+fn describe_state(now: &CurrentState) -> String {
     match now {
         CurrentState::Absent => "absent".to_owned(),
         CurrentState::Running => "running".to_owned(),
         CurrentState::InDoubt => "in doubt".to_owned(),
-        CurrentState::Done(outcome) => format!("done {}", text(outcome)),
+        CurrentState::Done(outcome) => format!("done {}", describe_outcome(outcome)),
     }
 }
 
-fn text(outcome: &Outcome) -> String {
+fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Kept(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
         Outcome::Tombstone(reason) => format!("(not kept: {reason})"),

@@ -1,0 +1,87 @@
+//! Events during an outage.
+
+use ichido_core::mark::Mark;
+use ichido_core::{Metadata, mark};
+
+use super::{BOUND, Fault, LONG, SHORT, Scene, event, is_new, mark as ask};
+
+#[tokio::test]
+async fn events_from_before_an_outage_are_known_during_it() {
+    let scene = Scene::open(LONG).await;
+    let (own, others, fresh) = (event(), event(), event());
+    assert!(is_new(&ask(&scene.ledger, &own).await));
+    assert!(is_new(&ask(&scene.other, &others).await));
+    assert!(!is_new(&ask(&scene.ledger, &others).await), "the primary knows what others marked");
+
+    scene.outage().await;
+    for event in [&own, &others] {
+        let marked = ask(&scene.ledger, event).await;
+        assert!(!is_new(&marked) && marked.degraded, "{marked:?}");
+    }
+    let marked = ask(&scene.ledger, &fresh).await;
+    assert!(is_new(&marked) && marked.degraded, "{marked:?}");
+    for _ in 0..3 {
+        let marked = ask(&scene.ledger, &fresh).await;
+        assert!(!is_new(&marked) && marked.degraded, "new once: {marked:?}");
+    }
+}
+
+#[tokio::test]
+async fn retry_of_a_lost_reply_during_an_outage_is_still_new() {
+    let scene = Scene::open(LONG).await;
+    let request = scene.ledger.mark_request(event());
+    assert!(is_new(&scene.ledger.mark(std::slice::from_ref(&request)).await.unwrap()[0]));
+    scene.outage().await;
+    assert!(is_new(&scene.ledger.mark(std::slice::from_ref(&request)).await.unwrap()[0]), "the same call");
+}
+
+#[tokio::test]
+async fn events_of_an_outage_are_known_to_other_instances_afterwards() {
+    let scene = Scene::open(SHORT).await;
+    scene.outage().await;
+    let events: Vec<_> = (0..250).map(|_| event()).collect();
+    for event in &events {
+        assert!(is_new(&ask(&scene.ledger, event).await));
+    }
+    scene.recovery().await;
+    for event in &events {
+        for ledger in [&scene.other, &scene.ledger] {
+            let marked = ask(ledger, event).await;
+            assert!(!is_new(&marked) && !marked.degraded, "{marked:?}");
+        }
+    }
+    assert!(scene.counts.of("ichido_ledger_written_back_total") >= 250);
+    assert_eq!(scene.counts.of("ichido_ledger_conflicts_total"), 0);
+}
+
+#[tokio::test]
+async fn conflicting_mark_is_counted_and_the_primary_wins() {
+    let scene = Scene::open(SHORT).await;
+    let event = event();
+    scene.outage().await;
+    assert!(is_new(&ask(&scene.ledger, &event).await), "another instance may call it new too");
+    let metadata = Metadata::new([("by".to_owned(), "the other".to_owned())]).unwrap();
+    let direct = mark::Request { metadata: metadata.clone(), ..scene.other.mark_request(event.clone()) };
+    assert!(is_new(&scene.other.mark(&[direct]).await.unwrap()[0]));
+    scene.recovery().await;
+    assert_eq!(scene.counts.of("ichido_ledger_conflicts_total"), 1);
+    match ask(&scene.ledger, &event).await.mark {
+        Mark::Seen { metadata: found, .. } => assert_eq!(found, metadata, "what the primary has stays"),
+        Mark::New => panic!("the event is new a third time"),
+    }
+}
+
+/// Callers that mark without pause do not keep the ledger from recovering.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_ledger_recovers() {
+    let scene = Scene::open(SHORT).await;
+    scene.outage().await;
+    let busy = (0..4).map(|_| async {
+        while ask(&scene.ledger, &event()).await.degraded {
+            tokio::task::yield_now().await;
+        }
+    });
+    scene.proxy.set(Fault::None);
+    let back = futures_util::future::join_all(busy);
+    tokio::time::timeout(BOUND, back).await.expect("the ledger comes back while it is busy");
+}
