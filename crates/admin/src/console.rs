@@ -36,15 +36,20 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sampler::Sampler;
-use crate::auth::{ASSETS_PATH, AdminToken, Sessions};
+use crate::audit_log::AuditLog;
+use crate::auth::{ASSETS_PATH, Sessions, Tokens};
 use crate::browser::see_other;
 use crate::delivery_control::DeliveryControl;
+use crate::settings::Settings;
 use crate::state::{AppState, Bodies, UsageSource};
 
 /// What every page needs, whatever the process does.
 #[derive(Clone, Debug)]
 pub(crate) struct PageContext {
-    token: Option<AdminToken>,
+    tokens: Option<Tokens>,
+    /// Whether this port uses TLS.
+    over_tls: bool,
+    audit: AuditLog,
     sessions: Sessions,
     sign_in_attempts: Arc<Semaphore>,
     sections: Sections,
@@ -59,8 +64,10 @@ struct Sections {
 }
 
 impl PageContext {
-    fn new(token: Option<AdminToken>, sessions: Sessions, sections: Sections) -> Self {
-        Self { token, sessions, sign_in_attempts: Semaphore::new(sign_in::ATTEMPTS_MAX).into(), sections }
+    fn new(settings: Settings, sessions: Sessions, sections: Sections) -> Self {
+        let Settings { tokens, tls, audit, trusted_user: _ } = settings;
+        let sign_in_attempts = Semaphore::new(sign_in::ATTEMPTS_MAX).into();
+        Self { tokens, over_tls: tls.is_some(), audit, sessions, sign_in_attempts, sections }
     }
 
     fn routes(self) -> Router {
@@ -93,14 +100,14 @@ impl Console {
     /// Starts the background work of the console, which ends with `stop`.
     pub(crate) fn start(
         app: AppState,
-        token: Option<AdminToken>,
+        settings: Settings,
         sessions: Sessions,
         stop: CancellationToken,
     ) -> Self {
         let options = &app.admin.console;
         let sections =
             Sections { ledger: true, delivery: options.delivery.is_some(), usage: options.usage.is_some() };
-        let context = PageContext::new(token, sessions, sections);
+        let context = PageContext::new(settings, sessions, sections);
         let sampler = Sampler::start(app.admin.clone(), stop.clone());
         Self { context, app, sampler, live_pages: Semaphore::new(live_updates::LIVE_PAGES_MAX).into(), stop }
     }
@@ -134,12 +141,12 @@ impl Console {
 
 /// The pages of a process that only meters usage.
 pub(crate) fn meter_routes(
-    token: Option<AdminToken>,
+    settings: Settings,
     sessions: Sessions,
     usage: UsageSource,
     metrics: PrometheusHandle,
 ) -> Router {
-    let context = PageContext::new(token, sessions, Sections { usage: true, ..Sections::default() });
+    let context = PageContext::new(settings, sessions, Sections { usage: true, ..Sections::default() });
     let first = get(async || see_other("/usage"));
     context.clone().routes().merge(usage::routes(context, usage, metrics)).route("/", first)
 }

@@ -2,13 +2,14 @@
 //!
 //! Whoever reaches this port can resolve and release claims. It therefore listens on loopback or requires a token. A
 //! browser on the same machine is not an operator: requests for a foreign host name or from a foreign page are refused
-//! ([`auth`]).
+//! (module `auth`).
 //!
 //! A process first binds the port ([`AdminPort::bind`]), then opens its ledger under [`AdminPort::reachable_address`],
 //! so that `ichido ledger …` can find the port through the store, and then serves ([`AdminPort::serve`]).
 
 mod api;
 mod audit;
+pub mod audit_log;
 mod auth;
 mod browser;
 mod console;
@@ -20,8 +21,8 @@ mod server;
 mod settings;
 mod state;
 
-pub use self::audit::AUDIT;
-pub use self::auth::{AdminToken, Gate};
-pub use self::server::AdminPort;
-pub use self::settings::{RawAdmin, RawClaims, RawConsole};
+pub use self::audit_log::AUDIT;
+pub use self::auth::{Access, Gate, Tokens, TrustedUser};
+pub use self::server::{AdminPort, serve_router};
+pub use self::settings::{RawAdmin, RawClaims, RawConsole, Settings};
 pub use self::state::{Admin, Bodies, ClaimApi, ConsoleOptions, Health, LogKeys, UsageSource};

@@ -1,8 +1,9 @@
 //! What operators do with claims, on a ledger of this process or through the process that holds it.
 //!
-//! The command line and the admin port both use [`Local`]. The command line reaches another process's admin port with
+//! The command line and the admin port both use [`Local`], and [`Audited`] for what must be recorded. The command line reaches another process's admin port with
 //! [`Remote`]. So claims are found, shown and refused by the same rules everywhere.
 
+mod audited;
 mod claim_view;
 mod find;
 mod local;
@@ -12,10 +13,11 @@ pub(crate) mod wire;
 
 use ichido_ledger::{Page, Query, Stats, Swept};
 
+pub use self::audited::Audited;
 pub use self::find::FoundClaim;
 pub use self::local::Local;
 pub use self::refusal::Refusal;
-pub use self::remote::Remote;
+pub use self::remote::{ClientSettings, Remote};
 pub use self::wire::{ClaimSelector, ClaimView, PAGE_MAX, ResolvedClaim};
 
 /// A ledger as operators see it.

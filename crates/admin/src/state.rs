@@ -14,6 +14,8 @@ use ichido_serve::{Problem, Readiness};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
+use crate::audit_log::AuditLog;
+
 pub use self::claim_api::ClaimApi;
 pub use self::console_options::{Bodies, ConsoleOptions, UsageSource};
 pub use self::log_keys::LogKeys;
@@ -52,6 +54,8 @@ impl FromRef<AppState> for Health {
 #[derive(Clone, Debug)]
 pub struct AppState {
     pub admin: Arc<Admin>,
+    /// Where actions are recorded.
+    pub audit: AuditLog,
     /// Running actions. Shutdown waits for them.
     pub actions: TaskTracker,
 }

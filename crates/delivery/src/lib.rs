@@ -7,7 +7,7 @@
 //! The [`store`] keeps a batch on disk from before the first request until the receiver has it. The [`transport`]
 //! makes one request. The [`sender`] combines them.
 
-pub mod batch;
+mod batch;
 pub mod bisect;
 pub mod conflict;
 pub mod counters;
@@ -26,7 +26,7 @@ pub mod notifier;
 mod process_dir;
 pub mod rate_limiter;
 pub mod receipt;
-pub mod record;
+mod record;
 mod record_results;
 pub mod redact;
 pub mod request;
@@ -44,3 +44,8 @@ pub mod verdict;
 pub use batch::{Batch, Batcher};
 pub use record::{NotARecord, Record};
 pub use record_results::RecordResult;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

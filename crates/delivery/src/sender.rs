@@ -16,6 +16,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ichido_core::{Clock, Entropy};
 use tokio_util::sync::CancellationToken;
 
@@ -199,25 +200,27 @@ impl Sender {
     }
 
     /// Accepts a batch and sends it in its turn. When this returns `Ok`, the batch is on disk or delivered.
-    pub async fn send(&mut self, batch: Batch) -> Result<(), Error> {
-        self.make_room().await;
-        if self.deps.stop.is_cancelled() {
-            return Err(Error::Stopped);
-        }
-        let stored = StoredBatch::fresh(batch, self.deps.clock.now());
-        match self.accept(&stored) {
-            Ok(owned) => {
-                let job = self.job(Some(owned), stored, Origin::Fresh);
-                self.attempt(job).await;
-                Ok(())
+    pub fn send(&mut self, batch: Batch) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.make_room().await;
+            if self.deps.stop.is_cancelled() {
+                return Err(Error::Stopped);
             }
-            Err(error) if error.is_full() => {
-                tracing::error!(%error, "disk is full; sending without a copy on disk");
-                let job = self.job(None, stored, Origin::Fresh);
-                self.send_without_copy(job, error).await
+            let stored = StoredBatch::fresh(batch, self.deps.clock.now());
+            match self.accept(&stored) {
+                Ok(owned) => {
+                    let job = self.job(Some(owned), stored, Origin::Fresh);
+                    self.attempt(job).await;
+                    Ok(())
+                }
+                Err(error) if error.is_full() => {
+                    tracing::error!(%error, "disk is full; sending without a copy on disk");
+                    let job = self.job(None, stored, Origin::Fresh);
+                    self.send_without_copy(job, error).await
+                }
+                Err(error) => Err(error.into()),
             }
-            Err(error) => Err(error.into()),
-        }
+        })
     }
 
     /// Writes a batch to disk. If there is no space, notifies operators.
@@ -254,18 +257,20 @@ impl Sender {
     }
 
     /// Waits until this process has no batch left to send.
-    pub async fn finish(&mut self) {
-        while !self.retry_queue.is_empty() && !self.deps.stop.is_cancelled() {
-            self.run_due().await;
-            self.sleep_until_due().await;
-        }
-        self.return_all();
-        self.sync_receipts();
-        self.notify_invalid_input();
-        if self.disk_space.was_available && !self.disk_space.ran_out {
-            self.deps.notifier.spool_has_space();
-        }
-        self.disk_space = DiskSpace::default();
+    pub fn finish(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            while !self.retry_queue.is_empty() && !self.deps.stop.is_cancelled() {
+                self.run_due().await;
+                self.sleep_until_due().await;
+            }
+            self.return_all();
+            self.sync_receipts();
+            self.notify_invalid_input();
+            if self.disk_space.was_available && !self.disk_space.ran_out {
+                self.deps.notifier.spool_has_space();
+            }
+            self.disk_space = DiskSpace::default();
+        })
     }
 
     /// Makes room for another batch: first sends what is due, then waits until the retry queue has a free slot.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::sender::Sender;
 use ichido_usage::dify::Source;
@@ -54,63 +55,67 @@ impl Export {
     }
 
     /// Exports the requested days, or what is new.
-    pub async fn run(
-        &mut self,
+    pub fn run<'a>(
+        &'a mut self,
         asked: Option<Days>,
-        sender: &mut Sender,
+        sender: &'a mut Sender,
         batch_size: usize,
-        stop: &CancellationToken,
-    ) -> Result<Report, Failure> {
-        let mut report = Report::default();
-        self.run_into(&mut report, asked, sender, batch_size, stop).await.map(|()| report)
+        stop: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Report, Failure>> {
+        Box::pin(async move {
+            let mut report = Report::default();
+            self.run_into(&mut report, asked, sender, batch_size, stop).await.map(|()| report)
+        })
     }
 
     /// Like [`Export::run`], but `report` also says what was done if the export fails.
-    pub async fn run_into(
-        &mut self,
-        report: &mut Report,
+    pub fn run_into<'a>(
+        &'a mut self,
+        report: &'a mut Report,
         asked: Option<Days>,
-        sender: &mut Sender,
+        sender: &'a mut Sender,
         batch_size: usize,
-        stop: &CancellationToken,
-    ) -> Result<(), Failure> {
-        let begun = self.clock.now();
-        let _lock = self.state.lock(begun)?;
-        let mut watermark = self.watermark()?;
-        let is_first = watermark.through.is_none();
-        let days = self.choose(asked, &watermark, report).await?;
-        resend(sender).await?;
-        let pending = pending_ids(sender, self.settings.profile).await?;
-        let Some(days) = days else { return Ok(()) };
-        let mut whole = true;
-        for range in self.settings.calendar.periods(days)? {
-            let collected = tokio::select! {
-                collected = self.collect(&range) => collected?,
-                () = stop.cancelled() => return Err(stopped()),
-            };
-            let exported = export_period(
-                &self.state,
-                &range,
-                collected,
-                sender,
-                self.settings.profile,
-                &pending,
-                batch_size,
-            );
-            let (period, plan) = exported.await?;
-            whole &= period.withheld == 0;
-            report.add(period, &plan);
-            if whole && range.last <= self.last_closed()? {
-                watermark.advance(&range)?;
+        stop: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let begun = self.clock.now();
+            let _lock = self.state.lock(begun)?;
+            let mut watermark = self.watermark()?;
+            let is_first = watermark.through.is_none();
+            let days = self.choose(asked, &watermark, report).await?;
+            resend(sender).await?;
+            let pending = pending_ids(sender, self.settings.profile).await?;
+            let Some(days) = days else { return Ok(()) };
+            let mut whole = true;
+            for range in self.settings.calendar.periods(days)? {
+                let collected = tokio::select! {
+                    collected = self.collect(&range) => collected?,
+                    () = stop.cancelled() => return Err(stopped()),
+                };
+                let exported = export_period(
+                    &self.state,
+                    &range,
+                    collected,
+                    sender,
+                    self.settings.profile,
+                    &pending,
+                    batch_size,
+                );
+                let (period, plan) = exported.await?;
+                whole &= period.withheld == 0;
+                report.add(period, &plan);
+                if whole && range.last <= self.last_closed()? {
+                    watermark.advance(&range)?;
+                    self.state.set_watermark(&watermark)?;
+                }
+            }
+            // Requested days are only a part of what was exported before, except in the first export.
+            if whole && (asked.is_none() || is_first) {
+                watermark.read_at = Some(calendar::to_jiff(begun)?);
                 self.state.set_watermark(&watermark)?;
             }
-        }
-        // Requested days are only a part of what was exported before, except in the first export.
-        if whole && (asked.is_none() || is_first) {
-            watermark.read_at = Some(calendar::to_jiff(begun)?);
-            self.state.set_watermark(&watermark)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Calls `see` with what an export would compare, period by period. Sends nothing.
@@ -131,13 +136,13 @@ impl Export {
     }
 
     /// Reads and sums the usage of a period.
-    pub async fn collect(&mut self, range: &PeriodRange) -> Result<Collected, Failure> {
-        collect::from_dify(&mut self.source, &self.settings, range).await
+    pub fn collect<'a>(&'a mut self, range: &'a PeriodRange) -> BoxFuture<'a, Result<Collected, Failure>> {
+        Box::pin(async move { collect::from_dify(&mut self.source, &self.settings, range).await })
     }
 
     /// Checks that the source can be read, and describes it.
-    pub async fn check(&mut self) -> Result<String, Failure> {
-        self.source.check().await.map_err(source::failed)
+    pub fn check(&mut self) -> BoxFuture<'_, Result<String, Failure>> {
+        Box::pin(async move { self.source.check().await.map_err(source::failed) })
     }
 
     /// The last day of the last period that is over.

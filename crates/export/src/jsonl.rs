@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use futures_util::future::BoxFuture;
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::sender::Sender;
 use ichido_delivery::settings::Settings as Delivery;
@@ -21,30 +22,39 @@ use crate::settings::Dify;
 use ichido_serve::Failure;
 
 /// Exports the events of the files.
-pub async fn run(
-    report: &mut Report,
-    files: &[PathBuf],
-    settings: &Dify,
-    sender: &mut Sender,
-    delivery: &Delivery,
-) -> Result<(), Failure> {
-    let state = State::new(&delivery.data_dir);
-    let _lock = state.lock(SystemClock::default().now())?;
-    let rules = settings.rules();
-    match state.watermark()? {
-        Some(watermark) => watermark.check_rules(&rules)?,
-        None => state.set_watermark(&Watermark::new(rules))?,
-    }
-    let periods = read(files, settings)?;
-    resend(sender).await?;
-    let pending = pending_ids(sender, settings.profile).await?;
-    for (range, collected) in periods {
-        let exported =
-            export_period(&state, &range, collected, sender, settings.profile, &pending, delivery.batch_size);
-        let (period, plan) = exported.await?;
-        report.add(period, &plan);
-    }
-    Ok(())
+pub fn run<'a>(
+    report: &'a mut Report,
+    files: &'a [PathBuf],
+    settings: &'a Dify,
+    sender: &'a mut Sender,
+    delivery: &'a Delivery,
+) -> BoxFuture<'a, Result<(), Failure>> {
+    Box::pin(async move {
+        let state = State::new(&delivery.data_dir);
+        let _lock = state.lock(SystemClock::default().now())?;
+        let rules = settings.rules();
+        match state.watermark()? {
+            Some(watermark) => watermark.check_rules(&rules)?,
+            None => state.set_watermark(&Watermark::new(rules))?,
+        }
+        let periods = read(files, settings)?;
+        resend(sender).await?;
+        let pending = pending_ids(sender, settings.profile).await?;
+        for (range, collected) in periods {
+            let exported = export_period(
+                &state,
+                &range,
+                collected,
+                sender,
+                settings.profile,
+                &pending,
+                delivery.batch_size,
+            );
+            let (period, plan) = exported.await?;
+            report.add(period, &plan);
+        }
+        Ok(())
+    })
 }
 
 /// Reads the events of the files and sums them by period.

@@ -4,6 +4,7 @@ mod receiver;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use futures_util::future::BoxFuture;
 use ichido_delivery::store::{BatchDir, Layout};
 use rust_decimal::Decimal;
 use serde::Serialize;
@@ -131,32 +132,34 @@ struct Undelivered {
 }
 
 /// Compares the given days, or all exported ones.
-pub async fn reconcile(
-    export: &mut Export,
+pub fn reconcile<'a>(
+    export: &'a mut Export,
     days: Option<Days>,
-    receiver: &Receiver,
-    layout: &Layout,
-) -> Result<Findings, Failure> {
-    let days = match days {
-        Some(days) => days,
-        None => exported_days(export)?,
-    };
-    let undelivered = Undelivered { spool: pending::ids(layout)?, failed: failed_ids(layout)? };
-    let mut findings = Findings { receiver_answers: true, ..Findings::default() };
-    for range in export.settings.calendar.periods(days)? {
-        let collected = export.collect(&range).await?;
-        let source = collected.records.iter();
-        let sides = Sides {
-            source: source
-                .map(|record| (record.metadata.source_event_id.clone(), Content::of(record)))
-                .collect(),
-            sent: export.state.sent(&range.name())?.records,
-            counted: receiver.records(range.first).await?,
+    receiver: &'a Receiver,
+    layout: &'a Layout,
+) -> BoxFuture<'a, Result<Findings, Failure>> {
+    Box::pin(async move {
+        let days = match days {
+            Some(days) => days,
+            None => exported_days(export)?,
         };
-        findings.receiver_answers &= sides.counted.is_some();
-        findings.add(&range, &sides, &undelivered);
-    }
-    Ok(findings)
+        let undelivered = Undelivered { spool: pending::ids(layout)?, failed: failed_ids(layout)? };
+        let mut findings = Findings { receiver_answers: true, ..Findings::default() };
+        for range in export.settings.calendar.periods(days)? {
+            let collected = export.collect(&range).await?;
+            let source = collected.records.iter();
+            let sides = Sides {
+                source: source
+                    .map(|record| (record.metadata.source_event_id.clone(), Content::of(record)))
+                    .collect(),
+                sent: export.state.sent(&range.name())?.records,
+                counted: receiver.records(range.first).await?,
+            };
+            findings.receiver_answers &= sides.counted.is_some();
+            findings.add(&range, &sides, &undelivered);
+        }
+        Ok(findings)
+    })
 }
 
 fn exported_days(export: &Export) -> Result<Days, Failure> {

@@ -1,5 +1,6 @@
 //! The export as part of `ichido run`: on a schedule, with the sender of the process.
 
+use futures_util::future::BoxFuture;
 use ichido_core::Timestamp;
 use ichido_delivery::schedule::Schedule;
 use ichido_delivery::sender::Sender;
@@ -30,15 +31,21 @@ impl Scheduled {
     }
 
     /// Exports what is new, and logs the result. After a failure, the next export continues where this one ended.
-    pub async fn run(&mut self, sender: &mut Sender, stop: &CancellationToken) -> Result<(), Failure> {
-        let days: Option<Days> = None;
-        let ended = self.export.run(days, sender, self.batch_size, stop).await;
-        match &ended {
-            Ok(report) => report.log(),
-            Err(failure) => {
-                tracing::error!(error = %failure, "export failed; the next one continues where it ended")
+    pub fn run<'a>(
+        &'a mut self,
+        sender: &'a mut Sender,
+        stop: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let days: Option<Days> = None;
+            let ended = self.export.run(days, sender, self.batch_size, stop).await;
+            match &ended {
+                Ok(report) => report.log(),
+                Err(failure) => {
+                    tracing::error!(error = %failure, "export failed; the next one continues where it ended")
+                }
             }
-        }
-        ended.map(drop)
+            ended.map(drop)
+        })
     }
 }

@@ -11,6 +11,7 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
 use ichido_ledger::{Elapsed, lazy_timeout};
 use metrics::{Histogram, histogram};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -37,6 +38,8 @@ pub(crate) struct Forward {
 #[derive(Debug)]
 struct Shared {
     pool: Arc<Pool>,
+    /// Of the pool, and of those that replace it.
+    permits: Arc<Semaphore>,
     /// The `Host` of requests that have none.
     host: HeaderValue,
     prefix: String,
@@ -52,17 +55,33 @@ impl Forward {
         routes: &[Route],
         connections_max: usize,
     ) -> Result<Self, StartFailure> {
+        let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Self::build(upstream, routes, permits, Tunnels::default())
+    }
+
+    /// Forwards to another upstream, within the same limit of connections.
+    pub(crate) fn with_upstream(&self, upstream: &Upstream, routes: &[Route]) -> Result<Self, StartFailure> {
+        Self::build(upstream, routes, self.shared.permits.clone(), self.tunnels())
+    }
+
+    fn build(
+        upstream: &Upstream,
+        routes: &[Route],
+        permits: Arc<Semaphore>,
+        tunnels: Tunnels,
+    ) -> Result<Self, StartFailure> {
         let invalid = |error: http::Error| StartFailure::usage(format!("gateway.upstream: {error}"));
         let shared = Shared {
             pool: Arc::new(
-                Pool::new(upstream, routes.iter().filter_map(|route| route.timeout), connections_max)
+                Pool::new(upstream, routes.iter().filter_map(|route| route.timeout), permits.clone())
                     .map_err(invalid)?,
             ),
+            permits,
             host: HeaderValue::try_from(upstream.host()).map_err(|error| invalid(error.into()))?,
             prefix: upstream.prefix.clone(),
             response_timeout: response_timeout(routes),
             latency: histogram!("ichido_upstream_seconds"),
-            tunnels: Tunnels::default(),
+            tunnels,
         };
         Ok(Self { shared: Arc::new(shared), peer: None })
     }
@@ -70,6 +89,11 @@ impl Forward {
     /// Forwards the requests of one client connection.
     pub(super) fn for_peer(&self, peer: Peer) -> Self {
         Self { shared: self.shared.clone(), peer: Some(peer) }
+    }
+
+    /// Keeps no idle connections any longer: another [`Forward`] has replaced this one.
+    pub(super) fn retire(&self) {
+        self.shared.pool.retire();
     }
 
     /// The upgraded connections.

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::HeaderMap;
 use http::header::{Entry, FORWARDED, HeaderName, HeaderValue};
 
-use crate::settings::TrustedProxies;
+use ichido_serve::TrustedProxies;
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -94,7 +94,7 @@ mod tests {
         let peer = Peer::new(
             address.parse().unwrap(),
             is_tls,
-            &TrustedProxies::check(&["127.0.0.0/8".to_owned(), "::1/128".to_owned()]).unwrap(),
+            &TrustedProxies::check("proxies", &["127.0.0.0/8".to_owned(), "::1/128".to_owned()]).unwrap(),
         );
         let mut headers = HeaderMap::new();
         for (name, value) in sent {

@@ -5,6 +5,7 @@ mod forward;
 mod forwarded_headers;
 mod jwt;
 mod pool;
+mod reload;
 mod server;
 pub mod settings;
 mod socket;
@@ -13,20 +14,24 @@ mod tunnel;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ichido_http::{IdempotencyLayer, Journal, Route, Rules};
 use ichido_ledger::Ledger;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use self::cors::Cors;
 use self::forward::Forward;
-use self::server::Server;
-use crate::settings::{Settings, Upstream, unchecked};
+pub use self::reload::{Prepared, Reloader};
+use self::server::{Generation, Server};
+use crate::settings::{Settings, log_cautions};
 use ichido_serve::Failure;
 use ichido_serve::descriptors::Descriptors;
 use ichido_serve::ledger::{Settings as LedgerSettings, run_sweeper};
 use ichido_serve::listener::{Limits, Listener, Protocol};
+use ichido_serve::tls::Certificate;
 
 /// A gateway that is bound to its port.
 pub struct Bound {
@@ -41,6 +46,7 @@ pub struct Gateway {
     ledger: Ledger,
     journal: Option<Arc<Journal>>,
     drain_timeout: Duration,
+    reloader: Reloader,
 }
 
 impl Bound {
@@ -70,11 +76,6 @@ impl Bound {
         format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
     }
 
-    /// The settings of the upstream.
-    pub fn upstream(&self) -> &Upstream {
-        &self.settings.upstream
-    }
-
     /// Whether the process is ready only if the upstream accepts connections.
     pub fn ready_needs_upstream(&self) -> bool {
         self.settings.ready_needs_upstream
@@ -93,7 +94,6 @@ impl Bound {
         ledger_settings: &LedgerSettings,
     ) -> Result<Gateway, Failure> {
         let Self { socket, settings } = self;
-        let fallback = fallback.filter(|_| settings.wants_fallback());
         // A local ledger is as close as a journal would be, and needs none.
         let journal = match ledger_settings.is_local() {
             true => None,
@@ -101,11 +101,7 @@ impl Bound {
                 Failure::usage(format!("gateway.journal_dir {}: {error}", settings.journal_dir.display()))
             })?)),
         };
-        for warning in settings.rules.routes.iter().filter_map(unchecked) {
-            tracing::warn!("{warning}");
-        }
-        let tenant = &settings.rules.tenant;
-        tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "tenant rule");
+        log_cautions(&settings.rules);
         let has_metadata = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let descriptors = Descriptors::from_current_limit();
         let as_count = |max: u64| usize::try_from(max).unwrap_or(usize::MAX);
@@ -117,23 +113,34 @@ impl Bound {
             ..Limits::default()
         };
         let rules = Rules { body_files_max: descriptors.bodies, ..settings.rules };
-        let policy_path: Arc<str> = rules.policy_path.as_str().into();
+        let fixed = reload::Fixed {
+            body_files_max: rules.body_files_max,
+            inflight_max_per_connection: rules.inflight_max_per_connection,
+            has_fallback: fallback.is_some(),
+        };
         let forward = Forward::new(&settings.upstream, &rules.routes, as_count(descriptors.upstream))?;
-        let cors = Cors::new(&rules.routes, settings.origins).map(Arc::new);
+        let policy_path = rules.policy_path.clone();
+        let cors = Cors::new(&rules.routes, settings.origins);
         let layer = IdempotencyLayer::with(ledger.clone(), rules, fallback, journal.clone());
         if has_metadata {
             tracing::info!(instance = layer.instance(), "event metadata uses this instance id");
         }
-        let tls = settings.tls.map(TlsAcceptor::from);
-        let server = Server {
-            listener: Listener { name: "gateway", socket, tls, limits },
-            forward,
+        let (tls, certificate) = settings.tls.map(|tls| Certificate::replaceable(&tls)).unzip();
+        let generation = Generation {
             layer: layer.clone(),
+            forward,
+            upstream: settings.upstream,
             policy_path,
             cors,
             trusted_proxies: settings.trusted_proxies,
         };
-        Ok(Gateway { server, layer, ledger, journal, drain_timeout: settings.shutdown })
+        let (generations, in_force) = watch::channel(Arc::new(generation));
+        let server = Server {
+            listener: Listener { name: "gateway", socket, tls: tls.map(TlsAcceptor::from), limits },
+            generations: in_force,
+        };
+        let reloader = Reloader { generations, certificate, fixed };
+        Ok(Gateway { server, layer, ledger, journal, drain_timeout: settings.shutdown, reloader })
     }
 }
 
@@ -143,33 +150,43 @@ impl Gateway {
         self.journal.clone()
     }
 
+    /// Replaces the settings while the gateway serves.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
+    }
+
     /// Serves until `stop`, then finishes the requests in progress for at most `shutdown_seconds`.
-    pub async fn serve(self, stop: CancellationToken) {
-        let background = stop.child_token();
-        let sweeper = tokio::spawn(run_sweeper(self.ledger.clone(), background.clone()));
-        let journal_task =
-            self.journal.clone().map(|journal| tokio::spawn(journal.run(self.ledger.clone(), background)));
-        let tunnels = self.server.forward.tunnels();
-        let deadline = self.server.serve(stop, self.drain_timeout).await;
-        // Requests that hold a claim run to their end, even if their clients are gone.
-        let drained = tokio::time::timeout_at(deadline, self.layer.drain());
-        let ((), drained) = tokio::join!(tunnels.drain(deadline), drained);
-        if drained.is_err() {
-            tracing::warn!(
-                in_flight = self.layer.in_flight(),
-                "keyed requests did not finish in time; their claims will be in doubt"
-            );
-        }
-        let _ = sweeper.await;
-        if let Some(journal_task) = journal_task {
-            let _ = journal_task.await;
-        }
-        if let Some(journal) = self.journal.filter(|journal| !journal.is_empty()) {
-            tracing::warn!(
-                pending = journal.len(),
-                dir = %journal.dir().display(),
-                "completion journal is not empty; the next start writes it to the ledger"
-            );
-        }
+    pub fn serve(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let background = stop.child_token();
+            let sweeper = tokio::spawn(run_sweeper(self.ledger.clone(), background.clone()));
+            let journal_task = self
+                .journal
+                .clone()
+                .map(|journal| tokio::spawn(journal.run(self.ledger.clone(), background)));
+            // All generations share their tunnels.
+            let tunnels = self.reloader.tunnels();
+            let deadline = self.server.serve(stop, self.drain_timeout).await;
+            // Requests that hold a claim run to their end, even if their clients are gone.
+            let drained = tokio::time::timeout_at(deadline, self.layer.drain());
+            let ((), drained) = tokio::join!(tunnels.drain(deadline), drained);
+            if drained.is_err() {
+                tracing::warn!(
+                    in_flight = self.layer.in_flight(),
+                    "keyed requests did not finish in time; their claims will be in doubt"
+                );
+            }
+            let _ = sweeper.await;
+            if let Some(journal_task) = journal_task {
+                let _ = journal_task.await;
+            }
+            if let Some(journal) = self.journal.filter(|journal| !journal.is_empty()) {
+                tracing::warn!(
+                    pending = journal.len(),
+                    dir = %journal.dir().display(),
+                    "completion journal is not empty; the next start writes it to the ledger"
+                );
+            }
+        })
     }
 }

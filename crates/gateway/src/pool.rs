@@ -44,7 +44,8 @@ type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 /// Idle connections to the upstream, and how to open new ones.
 pub(super) struct Pool {
     idle: Mutex<Idle>,
-    /// Limits open connections: each takes a descriptor, and some must be left for the ledger.
+    /// Limits open connections: each takes a descriptor, and some must be left for the ledger. Shared by all pools of a
+    /// gateway.
     permits: Arc<Semaphore>,
     connector: Connector,
     connect_timeout: Duration,
@@ -59,6 +60,8 @@ struct Idle {
     connections: Vec<(Instant, Box<Connection>)>,
     /// Whether a task is running that closes expired connections.
     has_reaper: bool,
+    /// Whether another pool has replaced this one, so that no request will come for an idle connection.
+    is_retired: bool,
 }
 
 /// A connection, driven by its owner.
@@ -80,7 +83,7 @@ impl Pool {
     pub(super) fn new(
         upstream: &Upstream,
         timeouts: impl Iterator<Item = Duration>,
-        connections_max: usize,
+        permits: Arc<Semaphore>,
     ) -> Result<Self, http::Error> {
         let connect_timeout = timeouts.map(|timeout| timeout / 2).fold(CONNECT_TIMEOUT, Duration::min);
         let mut tcp = HttpConnector::new();
@@ -96,8 +99,16 @@ impl Pool {
         let uri = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
         let uri = uri.path_and_query("/").build()?;
         let (idle, idle_timeout) = (Mutex::default(), upstream.idle_time);
-        let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
         Ok(Self { idle, permits, connector, connect_timeout, idle_timeout, uri })
+    }
+
+    /// Closes idle connections now, and the others after their requests.
+    pub(super) fn retire(&self) {
+        let mut idle = self.lock();
+        idle.is_retired = true;
+        let connections = std::mem::take(&mut idle.connections);
+        drop(idle);
+        drop(connections);
     }
 
     /// Sends a request whose URI is a path, and waits for the head of the response.
@@ -180,6 +191,9 @@ impl Pool {
             return;
         }
         let mut idle = self.lock();
+        if idle.is_retired {
+            return;
+        }
         idle.connections.push((Instant::now() + time, connection));
         if !std::mem::replace(&mut idle.has_reaper, true) {
             drop(idle);

@@ -1,8 +1,12 @@
 //! The gateway's server: requests go through the idempotency layer to the upstream.
+//!
+//! A connection may outlive a reload. So each request looks up the generation of settings in force, and keeps it until its
+//! response is sent.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,6 +14,7 @@ use http::header::{CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
 use ichido_http::{Failure, IdempotencyLayer, Idempotent, Problem, ProblemKind};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
@@ -19,7 +24,8 @@ use super::cors::{Cors, CorsHeaders};
 use super::forward::Forward;
 use super::forwarded_headers::Peer;
 use super::pool::UpstreamBody;
-use crate::settings::TrustedProxies;
+use crate::settings::Upstream;
+use ichido_serve::TrustedProxies;
 use ichido_serve::listener::Listener;
 use ichido_serve::metrics::count_error;
 
@@ -28,40 +34,87 @@ const NO_GRPC: &str = "this gateway does not support gRPC: it uses HTTP/1.1 to t
 
 type ResponseBody = ichido_http::ResponseBody<UpstreamBody>;
 
-/// The gateway's listener and the services of its connections.
+/// The gateway's listener, and the settings that its connections follow.
 pub(super) struct Server {
     pub(super) listener: Listener,
-    pub(super) forward: Forward,
+    pub(super) generations: watch::Receiver<Arc<Generation>>,
+}
+
+/// Everything that decides how a request is handled. A reload replaces all of it at once.
+#[derive(Debug)]
+pub(super) struct Generation {
     pub(super) layer: IdempotencyLayer,
-    pub(super) policy_path: Arc<str>,
-    pub(super) cors: Option<Arc<Cors>>,
+    pub(super) forward: Forward,
+    pub(super) upstream: Upstream,
+    pub(super) policy_path: String,
+    pub(super) cors: Option<Cors>,
     pub(super) trusted_proxies: TrustedProxies,
 }
 
 impl Server {
     /// Serves until `stop`, then lets connections finish their requests for at most `drain_timeout`. Returns the deadline.
     pub(super) async fn serve(self, stop: CancellationToken, drain_timeout: Duration) -> Instant {
-        let Self { listener, forward, layer, policy_path, cors, trusted_proxies } = self;
+        let Self { listener, generations } = self;
         let is_tls = listener.tls.is_some();
-        let service_for = move |address, _| ConnectionService {
-            service: layer.for_connection().layer(forward.for_peer(Peer::new(
-                address,
-                is_tls,
-                &trusted_proxies,
-            ))),
-            policy_path: policy_path.clone(),
-            cors: cors.clone(),
-        };
+        let service_for =
+            move |address, _| ConnectionService::new(Client { address, is_tls }, generations.clone());
         listener.serve(service_for, stop, drain_timeout).await
     }
 }
 
 /// The service of one connection.
-#[derive(Clone)]
 struct ConnectionService {
+    client: Client,
+    in_force: Mutex<InForce>,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy)]
+struct Client {
+    address: SocketAddr,
+    is_tls: bool,
+}
+
+/// The generation that the last request of a connection followed.
+struct InForce {
+    generations: watch::Receiver<Arc<Generation>>,
+    handler: Handler,
+}
+
+/// Handles the requests of one connection according to one generation.
+struct Handler {
+    generation: Arc<Generation>,
+    layer: IdempotencyLayer,
     service: Idempotent<Forward>,
-    policy_path: Arc<str>,
-    cors: Option<Arc<Cors>>,
+}
+
+impl Handler {
+    fn new(client: Client, generation: Arc<Generation>, layer: IdempotencyLayer) -> Self {
+        let peer = Peer::new(client.address, client.is_tls, &generation.trusted_proxies);
+        let service = layer.layer(generation.forward.for_peer(peer));
+        Self { generation, layer, service }
+    }
+}
+
+impl ConnectionService {
+    fn new(client: Client, mut generations: watch::Receiver<Arc<Generation>>) -> Self {
+        let generation = generations.borrow_and_update().clone();
+        let layer = generation.layer.for_connection();
+        let handler = Handler::new(client, generation, layer);
+        Self { client, in_force: Mutex::new(InForce { generations, handler }) }
+    }
+
+    /// The generation that a request follows that has just arrived, and its service.
+    fn in_force(&self) -> (Arc<Generation>, Idempotent<Forward>) {
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        // An error means that no reload can come any more.
+        if in_force.generations.has_changed().unwrap_or(false) {
+            let generation = in_force.generations.borrow_and_update().clone();
+            let layer = generation.layer.for_connection_of(&in_force.handler.layer);
+            in_force.handler = Handler::new(self.client, generation, layer);
+        }
+        (in_force.handler.generation.clone(), in_force.handler.service.clone())
+    }
 }
 
 impl hyper::service::Service<Request<Incoming>> for ConnectionService {
@@ -70,25 +123,28 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        let cors_headers = self.cors.as_ref().and_then(|cors| cors.headers_for(&request));
+        let (generation, mut service) = self.in_force();
+        let cors_headers = generation.cors.as_ref().and_then(|cors| cors.headers_for(&request));
         let response = match refusal(&request) {
-            Some(problem) => Err(Some(Box::new(self.refuse(&request, problem)))),
-            None => Ok(self.service.clone().call(request)),
+            Some(problem) => Err(Some(Box::new(refuse(&service, &request, problem)))),
+            None => Ok(service.call(request)),
         };
-        ResponseFuture { response, policy_path: self.policy_path.clone(), cors_headers }
+        ResponseFuture { response, generation, cors_headers }
     }
 }
 
-impl ConnectionService {
-    fn refuse<B>(&self, request: &Request<B>, problem: Problem) -> Response<ResponseBody> {
-        let mut response = self.service.refuse(request.method(), problem);
-        if is_grpc(request.headers()) {
-            // What a gRPC client shows its user: 12 is UNIMPLEMENTED.
-            response.headers_mut().insert("grpc-status", HeaderValue::from_static("12"));
-            response.headers_mut().insert("grpc-message", HeaderValue::from_static(NO_GRPC));
-        }
-        response
+fn refuse<B>(
+    service: &Idempotent<Forward>,
+    request: &Request<B>,
+    problem: Problem,
+) -> Response<ResponseBody> {
+    let mut response = service.refuse(request.method(), problem);
+    if is_grpc(request.headers()) {
+        // What a gRPC client shows its user: 12 is UNIMPLEMENTED.
+        response.headers_mut().insert("grpc-status", HeaderValue::from_static("12"));
+        response.headers_mut().insert("grpc-message", HeaderValue::from_static(NO_GRPC));
     }
+    response
 }
 
 /// The response to a refused request, until it is taken.
@@ -97,7 +153,7 @@ type Refused = Option<Box<Response<ResponseBody>>>;
 /// A response in progress. It cannot fail: failures become problems.
 struct ResponseFuture {
     response: Result<<Idempotent<Forward> as Service<Request<Incoming>>>::Future, Refused>,
-    policy_path: Arc<str>,
+    generation: Arc<Generation>,
     cors_headers: Option<CorsHeaders>,
 }
 
@@ -113,7 +169,7 @@ impl Future for ResponseFuture {
                 None => return Poll::Pending,
             },
         };
-        let mut response = response.unwrap_or_else(|failure| failed(&failure, &this.policy_path));
+        let mut response = response.unwrap_or_else(|failure| failed(&failure, &this.generation.policy_path));
         if let Some(cors_headers) = this.cors_headers.take() {
             cors_headers.apply(response.headers_mut());
         }

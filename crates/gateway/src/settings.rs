@@ -2,7 +2,6 @@
 
 mod bounds;
 mod origins;
-mod proxies;
 mod routes;
 mod secrets;
 mod tenant;
@@ -20,16 +19,25 @@ use serde::Deserialize;
 
 use self::bounds::{ANSWER_MAX, bounds};
 pub use self::origins::Origins;
-pub use self::proxies::TrustedProxies;
 use self::routes::{RawRoute, origins, routes};
 use self::secrets::Secrets;
 pub use self::secrets::unchecked;
 use self::tenant::RawTenant;
-use ichido_serve::tls;
+use ichido_serve::{TrustedProxies, tls};
 use ichido_settings::{Invalid, OneOrMany, Secret, address};
 
 /// Below the keep-alive timeouts of gunicorn (2 s), Node and Apache (5 s), so that a request rarely meets a closing connection.
 const UPSTREAM_IDLE_MS: u64 = 1_500;
+
+/// Settings of the section that take effect only when the gateway starts. All others can be reloaded.
+pub const NEEDS_RESTART: [&str; 6] = [
+    "gateway.listen",
+    "gateway.inflight_max_per_connection",
+    "gateway.connections_max",
+    "gateway.journal_dir",
+    "gateway.shutdown_seconds",
+    "gateway.ready_needs_upstream",
+];
 
 /// Checked settings of the gateway.
 #[derive(Debug)]
@@ -236,7 +244,7 @@ impl Settings {
             tls: tls::server_config("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir,
             ready_needs_upstream: raw.ready_needs_upstream,
-            trusted_proxies: TrustedProxies::check(&raw.trusted_proxies)?,
+            trusted_proxies: TrustedProxies::check("gateway.trusted_proxies", &raw.trusted_proxies)?,
             connections_max: raw.connections_max,
             shutdown: Duration::from_secs(raw.shutdown_seconds),
         })
@@ -295,6 +303,15 @@ impl Upstream {
     pub fn port(&self) -> u16 {
         self.authority.port_u16().unwrap_or(default_port(&self.scheme))
     }
+}
+
+/// Logs what an operator should know about rules that take effect.
+pub(crate) fn log_cautions(rules: &Rules) {
+    for warning in rules.routes.iter().filter_map(unchecked) {
+        tracing::warn!("{warning}");
+    }
+    let tenant = &rules.tenant;
+    tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "tenant rule");
 }
 
 fn default_port(scheme: &Scheme) -> u16 {
@@ -377,6 +394,17 @@ mod tests {
     }
 
     #[test]
+    fn proxies_on_this_machine_are_trusted_unless_a_list_says_otherwise() {
+        let trusts = |list: &[String], ip: &str| {
+            let proxies = TrustedProxies::check("gateway.trusted_proxies", list).unwrap();
+            proxies.contains(ip.parse().unwrap())
+        };
+        let default = Raw::default().trusted_proxies;
+        assert!(trusts(&default, "127.8.9.10") && trusts(&default, "::1") && !trusts(&default, "10.1.2.3"));
+        assert!(!trusts(&["10.0.0.0/8".to_owned()], "127.0.0.1"));
+    }
+
+    #[test]
     fn a_bad_setting_is_named() {
         for (text, word) in [
             ("listen = \"8080\"", "gateway.listen"),
@@ -423,6 +451,14 @@ mod tests {
         ] {
             let message = check(text).unwrap_err();
             assert!(message.contains(word) && !message.contains("hunter2"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_a_setting() {
+        let settings = ichido_settings::settings(&ichido_settings::schema::<File>());
+        for name in NEEDS_RESTART {
+            assert!(settings.iter().any(|setting| setting.path == name), "{name}");
         }
     }
 

@@ -3,8 +3,11 @@
 //! A slot is taken before the body of a request is read, and released when the request has finished. A request keeps
 //! running after its client disconnects or resets the stream, and keeps its slot. Without a limit per connection, a client
 //! that opens and resets streams could take everyone's slots.
+//!
+//! The counts outlive the rules: layers with different maxima share them, so a reload neither frees nor forgets a slot.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,28 +23,35 @@ const REPLAY_ONLY_MAX: usize = 64;
 /// The limits of a layer.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimits {
-    all: Arc<Semaphore>,
+    all: Count,
     replay_only: Arc<Semaphore>,
     tenants: Arc<Tenants>,
+    max: usize,
+    max_per_tenant: usize,
     max_per_connection: usize,
 }
 
-#[derive(Debug)]
-struct Tenants {
-    max: usize,
-    /// The number of running requests of each tenant that has any.
-    busy: Mutex<HashMap<String, usize>>,
-}
+/// The number of running requests of each tenant that has any.
+#[derive(Debug, Default)]
+struct Tenants(Mutex<HashMap<String, usize>>);
 
-/// The limit of one connection.
-#[derive(Clone, Debug)]
-pub(crate) struct ConnectionLimit(Arc<Semaphore>);
+/// The running requests of one connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionLimit(Count);
+
+/// A number of running requests.
+#[derive(Clone, Debug, Default)]
+struct Count(Arc<AtomicUsize>);
+
+/// One of the requests in a [`Count`], until it is dropped.
+#[derive(Debug)]
+struct Counted(Count);
 
 /// Permission to run a keyed request, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    _of_all: OwnedSemaphorePermit,
-    _of_connection: Option<OwnedSemaphorePermit>,
+    _of_all: Counted,
+    _of_connection: Option<Counted>,
     _of_tenant: Option<TenantSlot>,
 }
 
@@ -62,18 +72,20 @@ pub(crate) enum Admitted {
 
 impl ConcurrencyLimits {
     pub(crate) fn new(rules: &Rules) -> Self {
-        let semaphore = |max: usize| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         Self {
-            all: semaphore(rules.inflight_max),
-            replay_only: semaphore(REPLAY_ONLY_MAX),
-            tenants: Arc::new(Tenants { max: rules.inflight_max_per_tenant, busy: Mutex::default() }),
-            max_per_connection: rules.inflight_max_per_connection.min(Semaphore::MAX_PERMITS),
+            all: Count::default(),
+            replay_only: Arc::new(Semaphore::new(REPLAY_ONLY_MAX)),
+            tenants: Arc::default(),
+            max: rules.inflight_max,
+            max_per_tenant: rules.inflight_max_per_tenant,
+            max_per_connection: rules.inflight_max_per_connection,
         }
     }
 
-    /// The limit of a new connection.
-    pub(crate) fn connection(&self) -> ConnectionLimit {
-        ConnectionLimit(Arc::new(Semaphore::new(self.max_per_connection)))
+    /// The limits of other rules, which count the same requests.
+    pub(crate) fn with_rules(&self, rules: &Rules) -> Self {
+        let (all, replay_only) = (self.all.clone(), self.replay_only.clone());
+        Self { all, replay_only, tenants: self.tenants.clone(), ..Self::new(rules) }
     }
 
     /// Admits a request. A request without a tenant counts towards the total and its connection only.
@@ -93,34 +105,50 @@ impl ConcurrencyLimits {
     }
 
     fn slot(&self, connection: Option<&ConnectionLimit>, tenant: &str) -> Result<Slot, &'static str> {
-        let of_connection = connection.map(|connection| connection.0.clone().try_acquire_owned());
+        let of_connection = connection.map(|connection| connection.0.add(self.max_per_connection));
         let of_connection = of_connection
-            .transpose()
-            .map_err(|_| "this connection has too many running requests (inflight_max_per_connection)")?;
-        let of_tenant = (!tenant.is_empty()).then(|| self.tenants.slot(tenant));
+            .map(|slot| {
+                slot.ok_or("this connection has too many running requests (inflight_max_per_connection)")
+            })
+            .transpose()?;
+        let of_tenant = (!tenant.is_empty()).then(|| self.tenants.slot(tenant, self.max_per_tenant));
         let of_tenant = of_tenant
             .map(|slot| slot.ok_or("this tenant has too many running requests (inflight_max_per_tenant)"))
             .transpose()?;
-        let of_all = self.all.clone().try_acquire_owned();
-        let of_all = of_all.map_err(|_| "too many requests are running (inflight_max)")?;
+        let of_all = self.all.add(self.max).ok_or("too many requests are running (inflight_max)")?;
         Ok(Slot { _of_all: of_all, _of_connection: of_connection, _of_tenant: of_tenant })
     }
 }
 
+impl Count {
+    /// Counts one more request, unless there are `max` already.
+    fn add(&self, max: usize) -> Option<Counted> {
+        let more = |count: usize| (count < max).then_some(count + 1);
+        let added = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        added.is_ok().then(|| Counted(self.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Tenants {
-    fn slot(self: &Arc<Self>, tenant: &str) -> Option<TenantSlot> {
+    fn slot(self: &Arc<Self>, tenant: &str, max: usize) -> Option<TenantSlot> {
         let mut busy = self.lock();
         match busy.get_mut(tenant) {
-            Some(count) if *count >= self.max => return None,
+            Some(count) if *count >= max => return None,
             Some(count) => *count += 1,
-            None if self.max == 0 => return None,
+            None if max == 0 => return None,
             None => drop(busy.insert(tenant.to_owned(), 1)),
         }
         Some(TenantSlot { tenants: self.clone(), tenant: tenant.to_owned() })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,7 +180,7 @@ mod tests {
     #[test]
     fn a_tenant_or_connection_cannot_take_the_slots_of_others() {
         let limits = limits(10, 3, 2);
-        let (one, other) = (limits.connection(), limits.connection());
+        let (one, other) = (ConnectionLimit::default(), ConnectionLimit::default());
         let first = [limits.slot(Some(&one), "a").unwrap(), limits.slot(Some(&one), "a").unwrap()];
         assert!(limits.slot(Some(&one), "b").unwrap_err().contains("inflight_max_per_connection"));
         let third = limits.slot(Some(&other), "a").unwrap();
@@ -166,13 +194,33 @@ mod tests {
     #[test]
     fn a_refused_request_holds_no_part_of_a_slot() {
         let limits = limits(1, 5, 5);
-        let connection = limits.connection();
+        let connection = ConnectionLimit::default();
         let only = limits.slot(None, "").unwrap();
         for _ in 0..10 {
             assert!(limits.slot(Some(&connection), "a").unwrap_err().contains("inflight_max)"));
         }
         drop(only);
         assert!(limits.slot(Some(&connection), "a").is_ok());
+    }
+
+    #[test]
+    fn requests_that_run_when_the_limits_change_keep_their_slots() {
+        let before = limits(2, 2, 2);
+        let connection = ConnectionLimit::default();
+        let running = [(); 2].map(|()| before.slot(Some(&connection), "a").unwrap());
+        let after = before.with_rules(&Rules {
+            inflight_max: 3,
+            inflight_max_per_tenant: 1,
+            inflight_max_per_connection: 2,
+            ..Rules::default()
+        });
+        let refused = |tenant, connection| after.slot(connection, tenant).unwrap_err();
+        assert!(refused("a", None).contains("inflight_max_per_tenant"));
+        assert!(refused("b", Some(&connection)).contains("inflight_max_per_connection"));
+        let third = after.slot(None, "b").unwrap();
+        assert!(refused("c", None).contains("inflight_max)"));
+        drop((running, third));
+        assert!(after.slot(Some(&connection), "a").is_ok());
     }
 
     #[test]

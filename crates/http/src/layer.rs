@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
 use pin_project_lite::pin_project;
@@ -88,7 +88,7 @@ impl IdempotencyLayer {
             limits: ConcurrencyLimits::new(&rules),
             budgets: Budgets::new(&rules),
             metrics: Metrics::new(&rules),
-            lifetimes: rules.routes.iter().map(|route| route.retention.as_secs().into()).collect(),
+            lifetimes: lifetimes(&rules),
             policy: Policy::new(&rules),
             ledger,
             rules,
@@ -96,10 +96,42 @@ impl IdempotencyLayer {
         Self { shared: Arc::new(shared), connection: None }
     }
 
+    /// Returns a layer with other rules on the same ledger, to replace this one while requests are running.
+    ///
+    /// Requests that this layer has begun finish with its rules. They count towards the limits of both layers, and
+    /// [`IdempotencyLayer::drain`] of either layer waits for the requests of both.
+    pub fn with_rules(&self, rules: Rules) -> Self {
+        let old = &*self.shared;
+        let shared = Shared {
+            instance: old.instance.clone(),
+            fallback: old.fallback.clone(),
+            journal: old.journal.clone(),
+            tasks: old.tasks.clone(),
+            limits: old.limits.with_rules(&rules),
+            budgets: old.budgets.with_rules(&rules),
+            metrics: Metrics::new(&rules),
+            lifetimes: lifetimes(&rules),
+            policy: Policy::new(&rules),
+            ledger: old.ledger.clone(),
+            rules,
+        };
+        Self { shared: Arc::new(shared), connection: self.connection.clone() }
+    }
+
     /// Returns this layer for one connection, whose concurrent requests are limited by
     /// [`Rules::inflight_max_per_connection`]. Use it in servers that create a service for each connection.
     pub fn for_connection(&self) -> Self {
-        Self { shared: self.shared.clone(), connection: Some(self.shared.limits.connection()) }
+        Self { shared: self.shared.clone(), connection: Some(ConnectionLimit::default()) }
+    }
+
+    /// Returns this layer for the connection of another layer, whose running requests keep counting.
+    pub fn for_connection_of(&self, other: &Self) -> Self {
+        Self { shared: self.shared.clone(), connection: other.connection.clone() }
+    }
+
+    /// The rules of this layer.
+    pub fn rules(&self) -> &Rules {
+        &self.shared.rules
     }
 
     /// Waits until all keyed requests have finished. Stop accepting new requests first: the layer does not refuse them.
@@ -118,6 +150,11 @@ impl IdempotencyLayer {
     pub fn in_flight(&self) -> usize {
         self.shared.tasks.len()
     }
+}
+
+/// How long the responses of each route are stored, in seconds.
+fn lifetimes(rules: &Rules) -> Vec<HeaderValue> {
+    rules.routes.iter().map(|route| route.retention.as_secs().into()).collect()
 }
 
 impl<S> Layer<S> for IdempotencyLayer {

@@ -52,3 +52,8 @@ pub use signature::{Scheme, Secret, Signature};
 pub use stored_response::{StoredResponse, UnreadableResponse};
 pub use tenant::{Tenant, TenantError, TenantResolver};
 pub use verdict::{Verdict, verdict};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

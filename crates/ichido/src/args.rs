@@ -1,10 +1,11 @@
 //! The command line, exactly as typed. Values are checked together with the other settings in [`crate::settings`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use ichido_settings::Flag;
 
+mod audit;
 mod config;
 mod delivery;
 mod demo;
@@ -13,14 +14,16 @@ mod ledger;
 mod serving;
 mod usage;
 
+pub(crate) use audit::{AuditArgs, AuditVerb};
 pub(crate) use config::{ConfigArgs, ConfigVerb};
 pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb};
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
-pub(crate) use serving::{ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
+pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs};
 
+use audit::AUDIT_EXAMPLES;
 use config::CONFIG_EXAMPLES;
 use delivery::SEND_EXAMPLES;
 use demo::DEMO_EXAMPLES;
@@ -97,6 +100,9 @@ pub(crate) enum Command {
     Failed(FailedArgs),
     /// Inspect and repair a ledger of claims.
     Ledger(LedgerArgs),
+    /// List and verify what operators did.
+    #[command(after_help = AUDIT_EXAMPLES)]
+    Audit(AuditArgs),
     /// Receive usage records, and count each one once, by day, model, app and user.
     #[command(after_help = METER_EXAMPLES)]
     Meter(MeterArgs),
@@ -104,6 +110,8 @@ pub(crate) enum Command {
     Id(IdArgs),
     /// Check the settings and the connections.
     Check(CheckArgs),
+    /// Probe a running process: whether it is ready, or alive.
+    Health(HealthArgs),
     /// Show the settings in effect and where they come from; print defaults and the schema.
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
@@ -119,6 +127,24 @@ pub(crate) enum Command {
         /// Directory to write to. It is created if it does not exist.
         dir: PathBuf,
     },
+}
+
+impl Args {
+    /// Parses the command line.
+    ///
+    /// Lambda starts each file in `/opt/extensions` without arguments, so there the binary is an extension by itself.
+    pub(crate) fn from_command_line() -> Self {
+        let mut line = std::env::args_os();
+        let (name, is_bare) = (line.next().unwrap_or_default(), line.next().is_none());
+        let directory = Path::new(&name).parent().and_then(Path::file_name);
+        let is_extension = is_bare
+            && directory.is_some_and(|directory| directory == "extensions")
+            && std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some();
+        match is_extension {
+            true => Self::parse_from([name, "claims".into(), "--lambda-extension".into()]),
+            false => Self::parse(),
+        }
+    }
 }
 
 /// Flags of most commands.

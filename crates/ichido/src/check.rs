@@ -6,6 +6,7 @@ use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
+use crate::components::admin_port;
 use crate::components::ledger::holder;
 use crate::delivery::{Connections, NO_CHANNEL};
 use crate::output;
@@ -16,6 +17,17 @@ use ichido_export::Export;
 use ichido_gateway::settings::unchecked;
 use ichido_serve::Failure;
 use ichido_serve::try_connect;
+
+/// Settings of the admin port that can be wrong without a section in the file.
+const ADMIN_SETTINGS: [&str; 7] = [
+    "admin.listen",
+    "admin.token",
+    "admin.read_token",
+    "admin.tokens",
+    "admin.tls_cert_file",
+    "admin.tls_key_file",
+    "admin.trusted_user_header",
+];
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -42,6 +54,9 @@ enum Verdict {
 pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let mut report = check_ledger(&settings).await;
+    if settings.has("admin") || ADMIN_SETTINGS.iter().any(|name| settings.is_set(name)) {
+        check_admin(&settings, &mut report);
+    }
     if settings.has("gateway") || settings.is_set("gateway.upstream") {
         check_gateway(&settings, &mut report).await;
     }
@@ -143,6 +158,24 @@ async fn check_holder(settings: &Settings, error: &Error) -> (Verdict, String) {
     match responded {
         Ok(()) => (Verdict::Ok, format!("{line}; that process responds")),
         Err(reason) => (Verdict::Failed, reason),
+    }
+}
+
+/// Checks who may use the admin port, its certificate, and its audit log.
+fn check_admin(settings: &Settings, report: &mut Report) {
+    match settings.admin() {
+        Err(failure) => report.add("admin", Verdict::Failed, failure.to_string()),
+        Ok(admin) => {
+            match admin_port::address(settings)
+                .and_then(|listen| listen.map_or(Ok(()), |listen| admin.check_address(listen)))
+            {
+                Ok(()) => report.add("admin", Verdict::Ok, admin.describe()),
+                Err(failure) => report.add("admin", Verdict::Failed, failure.to_string()),
+            }
+            if let Err(error) = admin.audit().check() {
+                report.add("audit", Verdict::Failed, error_chain(&error));
+            }
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! Runs the command that the arguments name.
 
+mod audit;
 mod batch_files;
 mod claims;
 mod config;
 mod export;
 mod failed;
 mod gateway;
+mod health;
+mod http1;
 mod id;
 mod ledger;
 mod manual;
@@ -79,10 +82,12 @@ async fn dispatch(command: &Command, progress: &MultiProgress) -> Result<(), Fai
         Command::Spool(args) => spool::run(args).await,
         Command::Failed(args) => failed::run(args).await,
         Command::Ledger(args) => ledger::run(args).await,
+        Command::Audit(args) => audit::run(args),
         Command::Claims(args) => claims::run(args).await,
         Command::Meter(args) => meter::run(args).await,
         Command::Id(args) => id::run(args),
         Command::Check(args) => check::run(args).await,
+        Command::Health(args) => health::run(args).await,
         Command::Config(args) => config::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir),

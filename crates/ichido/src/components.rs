@@ -5,3 +5,4 @@ pub(crate) mod delivery;
 pub(crate) mod gateway;
 pub(crate) mod ledger;
 pub(crate) mod meter;
+pub(crate) mod reload;

@@ -7,8 +7,10 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing::Metadata;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use self::json::JsonLine;
 use ichido_admin::AUDIT;
@@ -40,18 +42,20 @@ pub(crate) fn start(reader: Reader) -> Result<MultiProgress, Failure> {
         return Err(invalid());
     }
     let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
-    let filter = EnvFilter::try_new(format!("{level}{audit}")).map_err(|_| invalid())?;
+    let filter: Targets = format!("{level}{audit}").parse().map_err(|_| invalid())?;
     let is_plain =
         !io::stderr().is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(!is_plain);
+    let log = fmt::layer().with_target(false).with_ansi(!is_plain);
+    let filtered = tracing_subscriber::registry().with(filter);
     match reader {
         Reader::Person => {
             let progress = MultiProgress::new();
-            log.with_writer(AboveProgress(progress.clone())).init();
+            filtered.with(log.with_writer(AboveProgress(progress.clone()))).init();
             Ok(progress)
         }
         Reader::Collector => {
-            log.event_format(JsonLine).with_writer(Queued(stderr::start_queue()?)).init();
+            let log = log.event_format(JsonLine).with_writer(Queued(stderr::start_queue()?));
+            filtered.with(log).init();
             Ok(MultiProgress::with_draw_target(ProgressDrawTarget::hidden()))
         }
     }

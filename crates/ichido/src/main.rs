@@ -15,8 +15,6 @@ mod settings;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::Args;
 use ichido_serve::stderr::FlushOnDrop;
 
@@ -25,7 +23,7 @@ use ichido_serve::stderr::FlushOnDrop;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::from_command_line();
     let _flush = FlushOnDrop;
     match cli::run(&args) {
         Ok(code) => code,

@@ -5,7 +5,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ichido_admin::{AdminToken, Bodies, LogKeys, RawAdmin, RawClaims, RawConsole};
+use ichido_admin::audit_log::AuditLog;
+use ichido_admin::operator::ClientSettings;
+use ichido_admin::{Bodies, LogKeys, RawAdmin, RawClaims, RawConsole, Settings as Admin};
 use ichido_delivery::settings::{self as delivery, Identity};
 use ichido_delivery::{notice, settings};
 use ichido_export::settings as export;
@@ -87,6 +89,18 @@ impl Settings {
         self.sources.effective()
     }
 
+    /// The settings whose values differ from those in `other`.
+    pub(crate) fn changes(&self, other: &Self) -> Vec<String> {
+        self.sources.changes(&other.sources)
+    }
+
+    /// The settings file, and the files that these settings name.
+    pub(crate) fn files(&self, settings: &[&str]) -> Vec<PathBuf> {
+        let named = self.effective().into_iter().filter(|one| settings.contains(&one.path.as_str()));
+        let named = named.filter_map(|one| Some(PathBuf::from(one.value?.as_str()?)));
+        self.file.iter().cloned().chain(named.filter(|file| !file.as_os_str().is_empty())).collect()
+    }
+
     /// The failure for a setting that cannot be used, with the origin of its value.
     pub(crate) fn failure(&self, invalid: &Invalid) -> Failure {
         self.sources.explain(invalid).into()
@@ -154,10 +168,19 @@ impl Settings {
         Ok(Some(listen).filter(|listen| listen != "off"))
     }
 
-    /// The tokens of the admin port.
-    pub(crate) fn admin_token(&self) -> Result<Option<AdminToken>, Failure> {
-        let raw: RawAdmin = self.sources.section("admin")?;
-        AdminToken::new(raw.token.as_ref(), raw.read_token.as_ref()).map_err(|invalid| self.failure(&invalid))
+    /// The settings of the admin port, except for its address.
+    pub(crate) fn admin(&self) -> Result<Admin, Failure> {
+        self.check("admin", RawAdmin::check)
+    }
+
+    /// How a command uses the admin port of another process.
+    pub(crate) fn admin_client(&self) -> Result<ClientSettings, Failure> {
+        Ok(self.sources.section::<RawAdmin>("admin")?.client())
+    }
+
+    /// The audit log.
+    pub(crate) fn audit(&self) -> Result<AuditLog, Failure> {
+        Ok(self.sources.section::<RawAdmin>("admin")?.audit())
     }
 
     fn check<R: DeserializeOwned + Default, T>(

@@ -42,6 +42,8 @@ mod settings;
 mod store;
 mod sweep_cursor;
 mod table;
+#[cfg(test)]
+mod vectors;
 
 use async_trait::async_trait;
 use ichido_core::mark::{Mark, Request};

@@ -59,3 +59,8 @@ pub use renewal::Renewal;
 pub use results::{Claimed, Marked};
 pub use settings::Settings;
 pub use stats::{Conflict, ConflictKind, FallbackStatus, Stats, Swept};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

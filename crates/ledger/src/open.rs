@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use ichido_core::Clock;
 
 use crate::deferred::Deferred;
@@ -21,42 +22,51 @@ pub struct OpenOptions {
 }
 
 /// Opens a ledger: `memory:`, `file:DIR`, `postgres://…`, `redis://…`, `rediss://…` or `dynamodb://TABLE`.
-pub async fn open(url: &str, settings: Settings) -> Result<Ledger> {
-    let options = OpenOptions { clock: settings.clock.clone(), admin: None };
-    let backend = open_backend(url, &options).await?;
-    tracing::info!(capabilities = %backend.capabilities(), "ledger opened");
-    Ok(Ledger::new(backend, settings))
+pub fn open(url: &str, settings: Settings) -> BoxFuture<'_, Result<Ledger>> {
+    Box::pin(async move {
+        let options = OpenOptions { clock: settings.clock.clone(), admin: None };
+        let backend = open_backend(url, &options).await?;
+        tracing::info!(capabilities = %backend.capabilities(), "ledger opened");
+        Ok(Ledger::new(backend, settings))
+    })
 }
 
 /// Opens a backend without a handle around it.
-pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(settings_error("the URL has no scheme"));
-    };
-    match scheme {
-        "memory" => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
-        "file" => Ok(open_file(rest, options)?),
-        "postgres" | "postgresql" => open_postgres(url).await,
-        "redis" | "rediss" => open_redis(url).await,
-        "dynamodb" => open_dynamodb(url, options).await,
-        other => Err(settings_error(&format!("unknown scheme {other:?}"))),
-    }
+pub fn open_backend<'a>(url: &'a str, options: &'a OpenOptions) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
+    Box::pin(async move {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(settings_error("the URL has no scheme"));
+        };
+        match scheme {
+            "memory" => {
+                let memory = Memory::new(options.clock.clone(), memory_bound(rest)?);
+                Ok(Arc::new(memory) as Arc<dyn Backend>)
+            }
+            "file" => Ok(open_file(rest, options)?),
+            "postgres" | "postgresql" => open_postgres(url).await,
+            "redis" | "rediss" => open_redis(url).await,
+            "dynamodb" => open_dynamodb(url, options).await,
+            other => Err(settings_error(&format!("unknown scheme {other:?}"))),
+        }
+    })
 }
 
 /// Opens a backend. If it is unreachable, the first call that reaches it opens it later.
-pub async fn open_or_defer(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
-    match open_backend(url, options).await {
-        Err(error) if error.is_outage() => {
-            let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-            let (url, options) = (url.to_owned(), options.clone());
-            let open = move || {
-                let (url, options) = (url.clone(), options.clone());
-                async move { open_backend(&url, &options).await }.boxed()
-            };
-            Ok(Arc::new(Deferred::new(scheme, Box::new(open))))
+pub fn open_or_defer<'a>(url: &'a str, options: &'a OpenOptions) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
+    Box::pin(async move {
+        match open_backend(url, options).await {
+            Err(error) if error.is_outage() => {
+                let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+                let (url, options) = (url.to_owned(), options.clone());
+                let open = move || {
+                    let (url, options) = (url.clone(), options.clone());
+                    async move { open_backend(&url, &options).await }.boxed()
+                };
+                Ok(Arc::new(Deferred::new(scheme, Box::new(open))) as Arc<dyn Backend>)
+            }
+            opened => opened,
         }
-        opened => opened,
-    }
+    })
 }
 
 /// Opens a ledger that can serve as a fallback: `memory:` or `file:DIR`.

@@ -12,9 +12,11 @@ pub mod listener;
 pub mod metrics;
 pub mod problem;
 mod readiness;
+pub mod reload;
 pub mod shutdown;
 pub mod stderr;
 pub mod tls;
+mod trusted_proxies;
 mod visible;
 
 pub use component::{Component, Work};
@@ -23,4 +25,5 @@ pub use failure::{ExitClass, Failure};
 pub use ledger_settings::RawLedger;
 pub use problem::Problem;
 pub use readiness::{Audience, Probe, ProbeResult, Readiness};
+pub use trusted_proxies::TrustedProxies;
 pub use visible::{is_invisible, visible, visible_lines, visible_log};

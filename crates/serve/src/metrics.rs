@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::StatusCode;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+pub use metrics_exporter_prometheus::PrometheusHandle as Handle;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 use crate::failure::Failure;
 
@@ -27,7 +28,7 @@ const DELIVERY_AGE_BUCKETS: [f64; 10] =
     [1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0];
 
 /// Installs the recorder of the process. Call it once, before anything records a metric.
-pub fn install() -> Result<PrometheusHandle, Failure> {
+pub fn install() -> Result<Handle, Failure> {
     let fail = |error: metrics_exporter_prometheus::BuildError| {
         Failure::internal(format!("cannot start metrics: {error}"))
     };

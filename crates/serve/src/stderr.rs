@@ -52,7 +52,7 @@ pub fn write_line(line: &str) {
     }
 }
 
-/// Waits, when dropped, until everything is written, but not for longer than [`FLUSH_MAX`].
+/// Waits, when dropped, until everything is written, but not for longer than `FLUSH_MAX`.
 pub struct FlushOnDrop;
 
 impl Drop for FlushOnDrop {

@@ -1,18 +1,21 @@
-//! TLS for listeners: the certificate and key that the settings name.
+//! TLS for listeners: the certificate and key that the settings name, and their replacement while the listener serves.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ichido_settings::Invalid;
+use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 
 /// The TLS configuration of a listener, if its section names a certificate and a key.
 pub fn server_config(
     section: &str,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-) -> Result<Option<Arc<rustls::ServerConfig>>, Invalid> {
+) -> Result<Option<Arc<ServerConfig>>, Invalid> {
     let names = (format!("{section}.tls_cert_file"), format!("{section}.tls_key_file"));
     let without = |one: &str, other: &str| Err(Invalid::new(one, format!("is set without {other}")));
     let (cert, key) = match (non_empty(cert), non_empty(key)) {
@@ -24,15 +27,44 @@ pub fn server_config(
     let chain = read_certificates(&names.0, &cert)?;
     let bad_key = |why: String| Invalid::new(&names.1, format!("{}: {why}", key.display()));
     let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| bad_key(pem_error(&error)))?;
-    let mut config =
-        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| bad_key(format!("cannot prepare TLS: {error}")))?
-            .with_no_client_auth()
-            .with_single_cert(chain, private)
-            .map_err(|error| bad_key(format!("does not match {}: {error}", cert.display())))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad_key(format!("cannot prepare TLS: {error}")))?
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .map_err(|error| bad_key(format!("does not match {}: {error}", cert.display())))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
+}
+
+/// The certificate of a listener, which can be replaced while the listener serves.
+///
+/// Only the certificate is replaced, not the whole configuration: open connections and resumable sessions stay valid.
+#[derive(Clone, Debug)]
+pub struct Certificate(Arc<InForce>);
+
+#[derive(Debug)]
+struct InForce(RwLock<Arc<dyn ResolvesServerCert>>);
+
+impl Certificate {
+    /// Returns the configuration with a certificate that can be replaced.
+    pub fn replaceable(config: &ServerConfig) -> (Arc<ServerConfig>, Self) {
+        let in_force = Arc::new(InForce(RwLock::new(config.cert_resolver.clone())));
+        let mut config = config.clone();
+        config.cert_resolver = in_force.clone();
+        (Arc::new(config), Self(in_force))
+    }
+
+    /// Presents the certificate of another configuration to new connections.
+    pub fn replace(&self, with: &ServerConfig) {
+        *self.0.0.write().unwrap_or_else(PoisonError::into_inner) = with.cert_resolver.clone();
+    }
+}
+
+impl ResolvesServerCert for InForce {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).resolve(client_hello)
+    }
 }
 
 /// An empty path counts as not set.

@@ -123,13 +123,18 @@ fn kind(shape: &Value) -> Kind {
         Value::Array(several) => several.iter().any(|one| one == name),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     };
-    match () {
-        () if has("integer") => Kind::Number,
-        () if has("boolean") => Kind::Switch,
-        () if has("array") && has("string") => Kind::TextOrList,
-        () if has("array") => Kind::List,
-        () if has("object") => Kind::Map,
-        () => Kind::Text,
+    if has("integer") {
+        Kind::Number
+    } else if has("boolean") {
+        Kind::Switch
+    } else if has("array") && has("string") {
+        Kind::TextOrList
+    } else if has("array") {
+        Kind::List
+    } else if has("object") {
+        Kind::Map
+    } else {
+        Kind::Text
     }
 }
 

@@ -233,6 +233,21 @@ impl Sources {
         all
     }
 
+    /// The settings whose values differ from those of `other`, in the order of the schema. Secrets are compared too.
+    pub fn changes(&self, other: &Self) -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        for Effective { setting, path, .. } in self.effective().into_iter().chain(other.effective()) {
+            let value = |sources: &Self| match sources.value(&path) {
+                Some(value) => serde_json::to_value(value).ok(),
+                None => setting.default.clone(),
+            };
+            if value(self) != value(other) && !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        paths
+    }
+
     fn effective_at(&self, setting: &Setting, path: String) -> Effective {
         let value = match self.value(&path) {
             Some(_) if setting.is_secret => Some(serde_json::json!("***")),

@@ -13,6 +13,7 @@ mod node;
 pub mod postgres;
 mod rows;
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 pub use self::console::Console;
@@ -52,10 +53,12 @@ impl Source {
     }
 
     /// Checks that the source can be read, and describes it in a few words.
-    pub async fn check(&mut self) -> Result<String, Error> {
-        match self {
-            Self::Postgres(postgres) => postgres.check().await,
-            Self::Console(console) => console.check().await,
-        }
+    pub fn check(&mut self) -> BoxFuture<'_, Result<String, Error>> {
+        Box::pin(async move {
+            match self {
+                Self::Postgres(postgres) => postgres.check().await,
+                Self::Console(console) => console.check().await,
+            }
+        })
     }
 }

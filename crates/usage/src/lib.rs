@@ -34,3 +34,8 @@ pub use self::record::{Metadata, Record};
 pub use self::totals::{Total, Totals};
 pub use self::transform::{Outgoing, Refused, Transform};
 pub use self::zone::{UnknownZone, Zone};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,15 +1,14 @@
 //! Requests of operators: inspect, resolve and release claims; sweep and describe the ledger.
 
 use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
-use axum::{Extension, http};
+use axum::http;
 use http::{Request, StatusCode};
 use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
 use serde::de::DeserializeOwned;
 
 use super::problems::{AccessProblems, BodyProblems, ClaimProblems, LedgerProblems};
 use super::schemas::{self, ClaimParameters, ListParameters, Resolve};
-use crate::audit::AUDIT;
-use crate::auth::Peer;
+use crate::audit_log::Actor;
 use crate::json_object::Object;
 use crate::limits::BODY_TIMEOUT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
@@ -74,12 +73,12 @@ pub(super) async fn one(
 )]
 pub(super) async fn resolve(
     State(app): State<AppState>,
-    Extension(peer): Extension<Peer>,
+    actor: Actor,
     ValidJson(body): ValidJson<ResolveBody>,
 ) -> ApiResult<ResolvedClaim> {
     let (selector, resolve_as) =
         body.into_parts().map_err(|why| invalid(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}.")))?;
-    Ok(Json(app.resolve(peer, selector, resolve_as).await?))
+    Ok(Json(app.resolve(actor, selector, resolve_as).await?))
 }
 
 /// Releases a key whose effect did not happen.
@@ -93,11 +92,11 @@ pub(super) async fn resolve(
 )]
 pub(super) async fn release(
     State(app): State<AppState>,
-    Extension(peer): Extension<Peer>,
+    actor: Actor,
     ValidJson(body): ValidJson<ReleaseBody>,
 ) -> ApiResult<ResolvedClaim> {
     let (selector, force) = body.into_parts();
-    Ok(Json(app.release(peer, selector, force).await?))
+    Ok(Json(app.release(actor, selector, force).await?))
 }
 
 /// Removes expired records, one step at a time.
@@ -108,25 +107,8 @@ pub(super) async fn release(
         AccessProblems, LedgerProblems,
     ),
 )]
-pub(super) async fn sweep(State(app): State<AppState>, Extension(peer): Extension<Peer>) -> ApiResult<Swept> {
-    let operator = app.operator();
-    let swept = app
-        .run_action(async move {
-            let swept = operator.sweep_step().await;
-            match &swept {
-                Ok(swept) => tracing::info!(
-                    target: AUDIT, who = %peer.0, action = "sweep", removed = swept.removed, result = "applied",
-                    "operator action"
-                ),
-                Err(refusal) => tracing::info!(
-                    target: AUDIT, who = %peer.0, action = "sweep", result = refusal.code(),
-                    "operator action"
-                ),
-            }
-            swept
-        })
-        .await?;
-    Ok(Json(swept))
+pub(super) async fn sweep(State(app): State<AppState>, actor: Actor) -> ApiResult<Swept> {
+    Ok(Json(app.sweep(actor).await?))
 }
 
 /// Counts what is stored.

@@ -37,8 +37,14 @@ const PROBLEMS: [(&str, &str); 12] = [
     (BODY_LATE, "The body took too long to arrive."),
     (BODY_TOO_LARGE, "The body is larger than 32 MiB, or 1 MiB for an operator's request."),
     (NOT_JSON, "The body must be application/json."),
-    (LEDGER_FAILED, "The ledger failed."),
-    (LEDGER_UNAVAILABLE, "The ledger is not available."),
+    (
+        LEDGER_FAILED,
+        "The ledger failed, or an operator's action was carried out and its result not recorded.",
+    ),
+    (
+        LEDGER_UNAVAILABLE,
+        "The ledger is not available, or the audit log of operators cannot be written. Nothing was done.",
+    ),
     (UNPROCESSABLE, "The values do not fit together, or one is outside its limits."),
     (NO_SUCH_CLAIM, "There is no such claim."),
     (LEFT_AS_IT_IS, "Several claims have this key, or the state of the claim does not allow this."),

@@ -5,7 +5,8 @@
 //! `localhost`, and a page of another origin sends a foreign `Origin` or `Sec-Fetch-Site`.
 //!
 //! If a token is required, programs send it with each request. Users enter it once on the console's sign-in page and
-//! get a session. A session opens the console and the metrics, never the claim API.
+//! get a session, or an authenticating proxy names them ([`TrustedUser`]). Both open the console and the metrics, never
+//! the claim API: a browser sends them along with requests that its user did not mean to send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +15,8 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 
 use super::sessions::Sessions;
-use super::token::{Access, AdminToken};
+use super::token::{Access, Tokens};
+use super::trusted_user::TrustedUser;
 use super::visitor::Visitor;
 use crate::browser::{is_page_request, see_other};
 use ichido_serve::Problem;
@@ -33,15 +35,16 @@ pub(crate) const ASSETS_PATH: &str = "/assets/";
 #[derive(Debug)]
 pub struct Gate {
     on_loopback: bool,
-    token: Option<AdminToken>,
+    tokens: Option<Tokens>,
+    trusted_user: Option<TrustedUser>,
     sessions: Sessions,
 }
 
 impl Gate {
-    /// Creates the gate of a port.
-    pub fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
+    /// Creates the gate of a port. Without tokens and a proxy's users, everyone has full access.
+    pub fn new(address: SocketAddr, tokens: Option<Tokens>, trusted_user: Option<TrustedUser>) -> Self {
         let sessions = Sessions::new(address.port());
-        Self { on_loopback: address.ip().is_loopback(), token, sessions }
+        Self { on_loopback: address.ip().is_loopback(), tokens, trusted_user, sessions }
     }
 
     /// The sessions of the console.
@@ -50,15 +53,19 @@ impl Gate {
     }
 
     /// Admits a request, or returns the response that refuses it. Runs before anything else looks at the request.
-    pub fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
-        match self.check_origin(request) {
+    pub fn admit<B>(&self, request: &mut Request<B>, peer: IpAddr) -> Result<Visitor, Box<Response>> {
+        let admitted = match self.check_origin(request, peer) {
             Some(problem) => Err(Box::new(problem.into_response())),
-            None => self.visitor(request),
+            None => self.visitor(request, peer),
+        };
+        if let Some(trusted_user) = &self.trusted_user {
+            trusted_user.strip(request.headers_mut());
         }
+        admitted
     }
 
     /// Refuses requests from foreign pages, and requests that are meant for another process.
-    fn check_origin<B>(&self, request: &Request<B>) -> Option<Problem> {
+    fn check_origin<B>(&self, request: &Request<B>, peer: IpAddr) -> Option<Problem> {
         let headers = request.headers();
         if self.on_loopback && !is_local_name(headers) {
             return Some(Problem::new(
@@ -67,7 +74,8 @@ impl Gate {
                 "The Host header must be an IP address or localhost",
             ));
         }
-        if !is_own_origin(headers) || !is_own_page(request.method(), headers) {
+        let forwarded = self.trusted_user.as_ref().and_then(|trusted| trusted.forwarded_host(headers, peer));
+        if !is_own_origin(headers, forwarded) || !is_own_page(request.method(), headers) {
             return Some(Problem::new(
                 StatusCode::FORBIDDEN,
                 "foreign-origin",
@@ -84,14 +92,16 @@ impl Gate {
         })
     }
 
-    /// Identifies the visitor. If a token is set, only health checks and the sign-in page are open without it.
-    fn visitor<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
-        let Some(token) = &self.token else { return Ok(self.sessions.open_access()) };
+    /// Identifies the visitor. If access is restricted, only health checks and the sign-in page are open to everyone.
+    fn visitor<B>(&self, request: &Request<B>, peer: IpAddr) -> Result<Visitor, Box<Response>> {
+        if self.tokens.is_none() && self.trusted_user.is_none() {
+            return Ok(self.sessions.open_access());
+        }
         let (path, headers) = (request.uri().path(), request.headers());
-        let visitor = match token.access_of(headers) {
-            Some(access) => Some(self.sessions.token_holder(access)),
+        let visitor = match self.tokens.as_ref().and_then(|tokens| tokens.find_in(headers)) {
+            Some((name, access)) => Some(self.sessions.token_holder(name, access)),
             None if path.starts_with(API_PATH) => None,
-            None => self.sessions.find(headers),
+            None => self.sessions.find(headers).or_else(|| self.proxy_user(headers, peer)),
         };
         let refused = |problem: Problem| Err(Box::new(problem.into_response()));
         match visitor {
@@ -111,6 +121,11 @@ impl Gate {
                 refused(Problem::new(StatusCode::UNAUTHORIZED, "token-refused", "A valid token is required"))
             }
         }
+    }
+
+    fn proxy_user(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Visitor> {
+        let (name, access) = self.trusted_user.as_ref()?.find(headers, peer)?;
+        Some(self.sessions.proxy_user(name, access))
     }
 }
 
@@ -141,14 +156,15 @@ fn host_of(text: &str) -> Option<String> {
     (!text.contains('@')).then(|| authority.host().to_owned())
 }
 
-/// Whether the request comes from a page of this port, or from no page at all.
-fn is_own_origin(headers: &HeaderMap) -> bool {
+/// Whether the request comes from a page of this port, or from no page at all. `forwarded`: the host of our pages, as the
+/// proxy in front of them says.
+fn is_own_origin(headers: &HeaderMap, forwarded: Option<&str>) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return true };
     // Behind a TLS proxy, our own pages have an https origin.
     let origin = origin.to_str().ok();
     let origin =
         origin.and_then(|origin| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")));
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = forwarded.or_else(|| headers.get(header::HOST)?.to_str().ok());
     matches!((origin, host), (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host))
 }
 
@@ -196,9 +212,11 @@ mod tests {
 
     #[test]
     fn foreign_origin_is_refused() {
-        let from =
-            |origin| is_own_origin(&with(&[(header::HOST, "localhost:8070"), (header::ORIGIN, origin)]));
+        let headers = |origin| with(&[(header::HOST, "localhost:8070"), (header::ORIGIN, origin)]);
+        let from = |origin| is_own_origin(&headers(origin), None);
         assert!(from("http://localhost:8070"));
+        assert!(is_own_origin(&headers("https://ichido.example"), Some("ichido.example")));
+        assert!(!is_own_origin(&headers("http://localhost:8070"), Some("ichido.example")));
         for foreign in ["https://evil.example", "http://localhost:3000", "null", "http://127.0.0.1:8070"] {
             assert!(!from(foreign), "{foreign}");
         }

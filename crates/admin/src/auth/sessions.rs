@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use ichido_core::{Entropy, SystemEntropy};
+use ichido_core::{Entropy, SystemEntropy, to_hex};
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::token::Access;
+use super::token::{ANONYMOUS, Access};
 use super::visitor::Visitor;
+use crate::audit_log::Via;
 use crate::browser::cookie;
 
 /// The longest that a session lasts.
@@ -32,11 +34,14 @@ struct Inner {
     cookie: String,
     /// The CSRF token of visitors without a session.
     csrf: Arc<str>,
+    /// The CSRF tokens of a proxy's users are derived from it.
+    csrf_secret: String,
     by_id: Mutex<HashMap<String, Session>>,
 }
 
 #[derive(Debug)]
 struct Session {
+    name: Arc<str>,
     access: Access,
     csrf: Arc<str>,
     started: Instant,
@@ -46,22 +51,37 @@ struct Session {
 impl Sessions {
     pub(crate) fn new(port: u16) -> Self {
         let cookie = format!("ichido-session-{port}");
-        Self(Arc::new(Inner { cookie, csrf: secret().into(), by_id: Mutex::default() }))
+        Self(Arc::new(Inner {
+            cookie,
+            csrf: secret().into(),
+            csrf_secret: secret(),
+            by_id: Mutex::default(),
+        }))
     }
 
     /// A visitor of a port without a token: everyone is an operator.
     pub(crate) fn open_access(&self) -> Visitor {
-        Visitor { access: Some(Access::Full), signed_in: false, csrf: self.0.csrf.clone() }
+        self.without_session(ANONYMOUS.into(), Some(Access::Full), Via::Open)
     }
 
     /// A visitor who has not signed in.
     pub(crate) fn signed_out(&self) -> Visitor {
-        Visitor { access: None, signed_in: false, csrf: self.0.csrf.clone() }
+        self.without_session(ANONYMOUS.into(), None, Via::Open)
     }
 
     /// A program that sent a valid token.
-    pub(crate) fn token_holder(&self, access: Access) -> Visitor {
-        Visitor { access: Some(access), signed_in: false, csrf: self.0.csrf.clone() }
+    pub(crate) fn token_holder(&self, name: Arc<str>, access: Access) -> Visitor {
+        self.without_session(name, Some(access), Via::Token)
+    }
+
+    fn without_session(&self, name: Arc<str>, access: Option<Access>, via: Via) -> Visitor {
+        Visitor { access, name, via, csrf: self.0.csrf.clone() }
+    }
+
+    /// A user of the proxy. Each has a CSRF token of their own, which no visitor without access can read.
+    pub(crate) fn proxy_user(&self, name: Arc<str>, access: Access) -> Visitor {
+        let csrf = Sha256::new().chain_update(&self.0.csrf_secret).chain_update(&*name).finalize();
+        Visitor { access: Some(access), name, via: Via::Proxy, csrf: to_hex(&csrf).into() }
     }
 
     /// The visitor whose session the request belongs to.
@@ -78,11 +98,12 @@ impl Sessions {
             return None;
         }
         session.last_used = now;
-        Some(Visitor { access: Some(session.access), signed_in: true, csrf: session.csrf.clone() })
+        let Session { name, access, csrf, .. } = session;
+        Some(Visitor { access: Some(*access), name: name.clone(), via: Via::Session, csrf: csrf.clone() })
     }
 
     /// Starts a session and returns its cookie.
-    pub(crate) fn sign_in(&self, access: Access, over_tls: bool) -> Option<HeaderValue> {
+    pub(crate) fn sign_in(&self, name: Arc<str>, access: Access, over_tls: bool) -> Option<HeaderValue> {
         let (id, now) = (secret(), Instant::now());
         let mut by_id = self.by_id();
         by_id.retain(|_, session| session.is_valid(now));
@@ -90,16 +111,19 @@ impl Sessions {
             let oldest = by_id.iter().min_by_key(|(_, session)| session.last_used).map(|(id, _)| id.clone());
             oldest.and_then(|id| by_id.remove(&id));
         }
-        by_id.insert(id.clone(), Session { access, csrf: secret().into(), started: now, last_used: now });
+        by_id.insert(
+            id.clone(),
+            Session { name, access, csrf: secret().into(), started: now, last_used: now },
+        );
         self.set_cookie(&id, LIFETIME, over_tls)
     }
 
     /// Ends the session of a request and returns the cookie that removes it.
-    pub(crate) fn sign_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    pub(crate) fn sign_out(&self, headers: &HeaderMap, over_tls: bool) -> Option<HeaderValue> {
         if let Some(id) = cookie(headers, &self.0.cookie) {
             self.by_id().remove(id);
         }
-        self.set_cookie("", Duration::ZERO, false)
+        self.set_cookie("", Duration::ZERO, over_tls)
     }
 
     fn set_cookie(&self, id: &str, lifetime: Duration, over_tls: bool) -> Option<HeaderValue> {
@@ -144,7 +168,7 @@ mod tests {
     #[test]
     fn session_ends_when_idle_or_signed_out() {
         let sessions = Sessions::new(9090);
-        let cookie = sessions.sign_in(Access::Read, false).unwrap();
+        let cookie = sessions.sign_in("bob".into(), Access::Read, false).unwrap();
         let text = cookie.to_str().unwrap();
         assert!(
             text.starts_with("ichido-session-9090=") && text.contains("HttpOnly; SameSite=Strict"),
@@ -152,23 +176,35 @@ mod tests {
         );
         let headers = with(&format!("other=1; {}", text.split(';').next().unwrap()));
         let visitor = sessions.find(&headers).unwrap();
-        assert_eq!((visitor.access, visitor.signed_in), (Some(Access::Read), true));
+        assert_eq!(
+            (visitor.access, visitor.known_name(), visitor.has_session()),
+            (Some(Access::Read), Some("bob"), true)
+        );
         assert!(visitor.csrf_matches(visitor.csrf()) && !visitor.csrf_matches(sessions.signed_out().csrf()));
         let later = Instant::now() + IDLE_MAX;
         assert!(sessions.find_at(&headers, later).is_none());
-        let cookie = sessions.sign_in(Access::Full, true).unwrap();
+        let cookie = sessions.sign_in("alice".into(), Access::Full, true).unwrap();
         assert!(cookie.to_str().unwrap().ends_with("; Secure"));
         let headers = with(cookie.to_str().unwrap().split(';').next().unwrap());
-        sessions.sign_out(&headers);
+        sessions.sign_out(&headers, true);
         assert!(sessions.find(&headers).is_none());
         assert!(sessions.find(&with("ichido-session-9090=")).is_none());
+    }
+
+    #[test]
+    fn users_of_the_proxy_have_csrf_tokens_of_their_own() {
+        let sessions = Sessions::new(1);
+        let user = |name: &str| sessions.proxy_user(name.into(), Access::Full);
+        assert!(user("alice").csrf_matches(user("alice").csrf()));
+        assert!(!user("alice").csrf_matches(user("bob").csrf()));
+        assert!(!user("alice").csrf_matches(sessions.signed_out().csrf()));
     }
 
     #[test]
     fn session_count_is_limited() {
         let sessions = Sessions::new(1);
         for _ in 0..SESSIONS_MAX + 5 {
-            sessions.sign_in(Access::Read, false).unwrap();
+            sessions.sign_in("bob".into(), Access::Read, false).unwrap();
         }
         assert_eq!(sessions.by_id().len(), SESSIONS_MAX);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
+use ichido_core::error_chain;
 use ichido_delivery::sender::Selection;
 use ichido_delivery::store::{BatchDir, FileName, Layout, ListedFile, StoredBatch};
 use ichido_delivery::time::parse_iso;
@@ -16,7 +17,7 @@ use super::delivery::batch_dir_of;
 use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, table, time};
 use super::translations::Translations;
-use crate::audit::AUDIT;
+use crate::audit_log::{self, Action, Outcome, Pending, blocking};
 use crate::browser::see_other;
 use crate::delivery_control::{DeliveryControl, PassResult};
 use crate::state::Bodies;
@@ -169,6 +170,10 @@ pub(super) async fn resend(view: View, State(console): State<Console>, form: Ope
         tokio::join!(spool.refresh(), failed.refresh());
     }
     let result = match resend {
+        Resend::NotRecorded(error) => {
+            tracing::error!(error = error_chain(&error), "cannot record a resend; it is refused");
+            return view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Delivery, t.audit_unavailable);
+        }
         Resend::Busy => "busy",
         Resend::Running => "under-way",
         Resend::Finished(result) => result.code(),
@@ -180,10 +185,11 @@ enum Resend {
     Finished(PassResult),
     Running,
     Busy,
+    /// The intent cannot be recorded, so nothing is sent.
+    NotRecorded(audit_log::Error),
 }
 
-/// Requests a pass and waits a while for it. The audit line is written when the pass ends, even if nobody waits any
-/// more.
+/// Requests a pass and waits a while for it. Its result is recorded when it ends, even if nobody waits any more.
 async fn request_pass(
     view: &View,
     console: &Console,
@@ -191,25 +197,42 @@ async fn request_pass(
     selection: Selection,
     key: Option<String>,
 ) -> Resend {
-    let (who, dir) = (view.peer.0, selection.batch_dir.as_str());
-    let audit = move |result: &str, arrived: u64| {
-        let action = if key.is_some() { "resend a batch" } else { "resend all" };
-        tracing::info!(target: AUDIT, %who, action, place = dir, key, result, arrived, "operator action");
+    let place = selection.batch_dir.as_str();
+    let action = Action {
+        place: Some(place.to_owned()),
+        before: Some(place.to_owned()),
+        ..Action::named(if key.is_some() { "resend a batch" } else { "resend all" })
+    };
+    let action = Action { batches: key.into_iter().collect(), ..action };
+    let (audit, actor) = (console.app.audit.clone(), view.actor());
+    let pending = match blocking(move || audit.begin(actor, action)).await {
+        Ok(pending) => pending,
+        Err(error) => return Resend::NotRecorded(error),
     };
     let Some(finished) = delivery_control.request(selection) else {
-        audit("busy", 0);
+        finish(pending, Outcome { arrived: Some(0), ..Outcome::of("busy") }).await;
         return Resend::Busy;
     };
     let task = console.app.actions.spawn(async move {
         let Ok(pass) = finished.await else {
-            audit("stopped", 0);
+            finish(pending, Outcome { arrived: Some(0), ..Outcome::of("stopped") }).await;
             return None;
         };
-        audit(pass.result().code(), pass.arrived);
-        Some(pass.result())
+        let after = (pass.result() == PassResult::AllArrived).then(|| "delivered".to_owned());
+        let outcome = Outcome { after, arrived: Some(pass.arrived), ..Outcome::of(pass.result().code()) };
+        finish(pending, outcome).await.then(|| pass.result())
     });
     match tokio::time::timeout(TIMEOUT, task).await {
         Ok(Ok(Some(result))) => Resend::Finished(result),
         Ok(_) | Err(_) => Resend::Running,
     }
+}
+
+/// Records the result. A pass whose result cannot be recorded is not reported as finished.
+async fn finish(pending: Pending, outcome: Outcome) -> bool {
+    let finished = blocking(move || pending.finish(outcome)).await;
+    if let Err(error) = &finished {
+        tracing::error!(error = error_chain(error), "cannot record the result of a resend");
+    }
+    finished.is_ok()
 }

@@ -165,9 +165,9 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
     }
     let outcome = Some(text("outcome")).filter(|outcome| !outcome.trim().is_empty());
     let result = match action {
-        Action::Done => console.app.resolve(view.peer, selector.clone(), ResolveAs::Done(outcome)).await,
-        Action::Absent => console.app.resolve(view.peer, selector.clone(), ResolveAs::Absent).await,
-        Action::Release => console.app.release(view.peer, selector.clone(), true).await,
+        Action::Done => console.app.resolve(view.actor(), selector.clone(), ResolveAs::Done(outcome)).await,
+        Action::Absent => console.app.resolve(view.actor(), selector.clone(), ResolveAs::Absent).await,
+        Action::Release => console.app.release(view.actor(), selector.clone(), true).await,
     };
     console.sampler.refresh_soon();
     match (result, action) {
@@ -204,7 +204,10 @@ fn refused(view: &View, refusal: Refusal) -> Response {
         Refusal::Ambiguous { .. } | Refusal::Running | Refusal::WrongState(_) => {
             view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed)
         }
-        other @ (Refusal::Ledger(_) | Refusal::Failed(_)) => {
+        other @ (Refusal::Ledger(_)
+        | Refusal::AuditUnavailable(_)
+        | Refusal::AuditIncomplete(_)
+        | Refusal::Failed(_)) => {
             view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Claims, &describe(other))
         }
     }

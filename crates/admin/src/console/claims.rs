@@ -92,6 +92,7 @@ async fn find(console: &Console, search: &Search, state: Option<StateName>) -> R
 pub(super) fn describe(refusal: Refusal) -> String {
     match refusal {
         Refusal::Ledger(error) => ichido_core::error_chain(&error),
+        Refusal::AuditUnavailable(detail) | Refusal::AuditIncomplete(detail) => detail,
         Refusal::Failed(failure) => failure.to_string(),
         other @ (Refusal::NoSuchClaim
         | Refusal::Ambiguous { .. }

@@ -10,6 +10,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::language::Language;
 use super::translations::Translations;
 use super::{PageContext, Sections, assets};
+use crate::audit_log::Actor;
 use crate::auth::{Access, Peer, Visitor};
 use crate::browser::with_security_headers;
 use ichido_serve::visible;
@@ -31,7 +32,7 @@ pub(super) struct View {
     pub(super) lang: Language,
     pub(super) t: &'static Translations,
     pub(super) visitor: Visitor,
-    pub(super) peer: Peer,
+    peer: Peer,
     /// Path and query.
     path: String,
     sections: Sections,
@@ -54,6 +55,11 @@ where
 }
 
 impl View {
+    /// The visitor, for the audit log.
+    pub(super) fn actor(&self) -> Actor {
+        self.visitor.actor(self.peer)
+    }
+
     /// Whether the visitor may change anything.
     pub(super) fn may_act(&self) -> bool {
         self.visitor.access == Some(Access::Full)
@@ -92,7 +98,8 @@ impl View {
                             @if self.visitor.access.is_some() { (self.navigation(section)) }
                             div.tools {
                                 (self.language_switch())
-                                @if self.visitor.signed_in { (self.button("/sign-out", &[], t.sign_out, "quiet")) }
+                                @if let Some(name) = self.visitor.known_name() { span.user title=(t.signed_in_as) { (visible(name)) } }
+                                @if self.visitor.has_session() { (self.button("/sign-out", &[], t.sign_out, "quiet")) }
                             }
                         }
                     }

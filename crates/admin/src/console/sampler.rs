@@ -12,7 +12,7 @@ use ichido_core::Timestamp;
 use ichido_delivery::store::BatchDir;
 use ichido_ledger::{Listing, Stats};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::directory_cache::DirectoryCache;
@@ -129,6 +129,7 @@ impl Sampler {
 
     async fn sample_loop(&self) {
         let mut turns = tokio::time::interval(SAMPLE_INTERVAL);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             turns.tick().await;

@@ -5,13 +5,14 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use ichido_core::error_chain;
 use maud::html;
 
 use super::PageContext;
 use super::form::PublicForm;
 use super::language::{self, Language};
 use super::page::{Section, View};
-use crate::audit::AUDIT;
+use crate::audit_log::{self, Action, Actor, Outcome, Via, blocking};
 use crate::auth::Access;
 use crate::browser::see_other;
 
@@ -22,10 +23,14 @@ const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 const LANGUAGE_COOKIE_SECONDS: u32 = 365 * 24 * 3600;
 
 pub(super) async fn page(view: View, State(context): State<PageContext>) -> Response {
-    if view.visitor.access.is_some() || context.token.is_none() {
+    if view.visitor.access.is_some() {
         return see_other("/");
     }
-    form(&view, StatusCode::OK, None)
+    match context.tokens {
+        Some(_) => form(&view, StatusCode::OK, None),
+        // Without tokens, only a proxy signs users in.
+        None => view.error_page(StatusCode::UNAUTHORIZED, Section::None, view.t.sign_in_at_proxy),
+    }
 }
 
 pub(super) async fn sign_in(
@@ -34,36 +39,59 @@ pub(super) async fn sign_in(
     headers: HeaderMap,
     PublicForm(fields): PublicForm,
 ) -> Response {
-    let Some(token) = &context.token else { return see_other("/") };
+    let Some(tokens) = &context.tokens else { return see_other("/") };
     let Ok(_permit) = context.sign_in_attempts.acquire().await else { return see_other("/") };
-    let access = token.access(fields.get("token").map_or(&b""[..], |text| text.trim().as_bytes()));
-    let result = match access {
-        Some(Access::Full) => "full",
-        Some(Access::Read) => "read-only",
-        None => "refused",
-    };
-    tracing::info!(target: AUDIT, who = %view.peer.0, action = "sign in", result, "operator action");
-    let Some(access) = access else {
+    let found = tokens.find(fields.get("token").map_or(&b""[..], |text| text.trim().as_bytes()));
+    let actor = Actor { via: Via::Session, ..view.actor() };
+    let Some((name, access)) = found else {
+        if let Err(error) = record(&context, actor, "sign in", "refused").await {
+            tracing::error!(error = error_chain(&error), "cannot record a refused sign-in");
+        }
         tokio::time::sleep(WRONG_TOKEN_DELAY).await;
         return form(&view, StatusCode::UNAUTHORIZED, Some(view.t.wrong_token));
     };
+    let result = match access {
+        Access::Full => "full",
+        Access::Read => "read-only",
+    };
+    let recorded = record(&context, Actor { who: name.to_string(), ..actor }, "sign in", result).await;
+    if let Err(error) = recorded {
+        tracing::error!(error = error_chain(&error), "cannot record a sign-in; it is refused");
+        return view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::None, view.t.audit_unavailable);
+    }
     let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
     let mut response = see_other("/");
-    let cookie = context.sessions.sign_in(access, origin.starts_with(b"https://"));
+    let cookie = context.sessions.sign_in(name, access, context.over_tls || origin.starts_with(b"https://"));
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     response
 }
 
 pub(super) async fn sign_out(
+    view: View,
     State(context): State<PageContext>,
     headers: HeaderMap,
     _: PublicForm,
 ) -> Response {
+    // Nobody is kept signed in because the audit log is full.
+    let cookie = context.sessions.sign_out(&headers, context.over_tls);
+    if view.visitor.has_session()
+        && let Err(error) = record(&context, view.actor(), "sign out", "applied").await
+    {
+        tracing::error!(error = error_chain(&error), "cannot record a sign-out");
+    }
     let mut response = see_other("/sign-in");
+    response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     response
-        .headers_mut()
-        .extend(context.sessions.sign_out(&headers).map(|cookie| (header::SET_COOKIE, cookie)));
-    response
+}
+
+async fn record(
+    context: &PageContext,
+    actor: Actor,
+    action: &'static str,
+    result: &'static str,
+) -> Result<(), audit_log::Error> {
+    let audit = context.audit.clone();
+    blocking(move || audit.record(&actor, &Action::named(action), Outcome::of(result))).await
 }
 
 pub(super) async fn language(PublicForm(fields): PublicForm) -> Response {

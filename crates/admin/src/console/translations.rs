@@ -25,6 +25,7 @@ translations! {
     delivery: "Delivery", "配送";
     sign_in: "Sign in", "サインイン";
     sign_out: "Sign out", "サインアウト";
+    signed_in_as: "Signed in as", "サインイン中のユーザー";
     times_are_utc: "times are UTC", "時刻は UTC です";
     read_only: "You have read-only access.", "閲覧専用でサインインしています。変更はできません。";
     back_to_overview: "Back to overview", "概要へ戻る";
@@ -45,8 +46,12 @@ translations! {
 
     // Sign-in
     token: "Token", "トークン";
-    token_hint: "The value of ICHIDO_ADMIN_TOKEN, or of ICHIDO_ADMIN_READ_TOKEN for read-only access.",
-        "ICHIDO_ADMIN_TOKEN の値を入力してください。閲覧専用の場合は ICHIDO_ADMIN_READ_TOKEN の値です。";
+    token_hint: "Your token of ICHIDO_ADMIN_TOKENS, or the value of ICHIDO_ADMIN_TOKEN, or of ICHIDO_ADMIN_READ_TOKEN for read-only access.",
+        "ICHIDO_ADMIN_TOKENS に設定されたご自身のトークン、または ICHIDO_ADMIN_TOKEN の値を入力してください。閲覧専用の場合は ICHIDO_ADMIN_READ_TOKEN の値です。";
+    sign_in_at_proxy: "Open this page through the proxy that signs you in.",
+        "サインインを行うプロキシ経由でこのページを開いてください。";
+    audit_unavailable: "The audit log cannot be written, so nothing was done.",
+        "監査ログに書き込めないため、何も実行されませんでした。";
     wrong_token: "This token is not valid.", "トークンが正しくありません。";
 
     // Overview

@@ -5,9 +5,20 @@ use http::StatusCode;
 use ichido_core::{CurrentState, LimitError};
 use ichido_ledger::{Effect, Error};
 
+use crate::audit_log;
 use ichido_core::error_chain;
 use ichido_serve::problem::{Body, Extensions};
 use ichido_serve::{ExitClass, Failure, Problem};
+
+const NO_SUCH_CLAIM: &str = "no-such-claim";
+const AMBIGUOUS: &str = "several-claims";
+const RUNNING: &str = "claim-running";
+const LEFT_AS_IT_IS: &str = "left-as-it-is";
+const OUTSIDE_LIMITS: &str = "outside-limits";
+const LEDGER_UNAVAILABLE: &str = "ledger-unavailable";
+const LEDGER_FAILED: &str = "ledger-failed";
+const AUDIT_UNAVAILABLE: &str = "audit-unavailable";
+const AUDIT_INCOMPLETE: &str = "audit-incomplete";
 
 /// Why an operator's request was refused.
 #[derive(Debug)]
@@ -25,6 +36,10 @@ pub enum Refusal {
     WrongState(ClaimState),
     /// The ledger failed.
     Ledger(Error),
+    /// The audit log cannot be written. Nothing was done.
+    AuditUnavailable(String),
+    /// The action was carried out, but the audit log lacks its result.
+    AuditIncomplete(String),
     /// The process that holds the ledger failed, or could not be reached.
     Failed(Failure),
 }
@@ -38,20 +53,29 @@ pub enum ClaimState {
     Done,
 }
 
-const STATES: [(ClaimState, &str, &str); 4] = [
-    (ClaimState::Absent, "absent", "the claim no longer exists"),
-    (ClaimState::Running, "running", "it is running with a valid lease"),
-    (ClaimState::InDoubt, "in-doubt", "it is in doubt"),
-    (ClaimState::Done, "done", "it is done, and a stored outcome cannot be changed"),
-];
-
 impl ClaimState {
+    const ALL: [Self; 4] = [Self::Absent, Self::Running, Self::InDoubt, Self::Done];
+
     fn name(self) -> &'static str {
-        STATES[self as usize].1
+        match self {
+            Self::Absent => "absent",
+            Self::Running => "running",
+            Self::InDoubt => "in-doubt",
+            Self::Done => "done",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
     fn explanation(self) -> &'static str {
-        STATES[self as usize].2
+        match self {
+            Self::Absent => "the claim no longer exists",
+            Self::Running => "it is running with a valid lease",
+            Self::InDoubt => "it is in doubt",
+            Self::Done => "it is done, and a stored outcome cannot be changed",
+        }
     }
 }
 
@@ -83,7 +107,37 @@ impl Refusal {
                 Failure::internal(format!("{key:?} was not changed: {}", state.explanation()))
             }
             Refusal::Ledger(error) => error.into(),
+            Refusal::AuditUnavailable(detail) => Failure::usage(detail),
+            Refusal::AuditIncomplete(detail) => Failure::internal(detail),
             Refusal::Failed(failure) => failure,
+        }
+    }
+
+    /// The intent of an action cannot be recorded, so nothing is done.
+    pub fn not_begun(error: audit_log::Error) -> Self {
+        Refusal::AuditUnavailable(format!("{}; nothing was done", error_chain(&error)))
+    }
+
+    /// The action was carried out, but its result cannot be recorded.
+    pub fn not_recorded(error: &audit_log::Error) -> Self {
+        let error = error_chain(error);
+        Refusal::AuditIncomplete(format!(
+            "the action was carried out, but its result was not recorded: {error}"
+        ))
+    }
+
+    /// The state of a claim after it was refused to change it, if it is known.
+    pub(super) fn state_left(&self, before: &str) -> Option<String> {
+        match self {
+            Refusal::WrongState(state) => Some(state.name().to_owned()),
+            Refusal::Running => Some(before.to_owned()),
+            Refusal::NoSuchClaim => Some(ClaimState::Absent.name().to_owned()),
+            Refusal::Ledger(error) if error.effect() == Effect::None => Some(before.to_owned()),
+            Refusal::Ledger(_)
+            | Refusal::Ambiguous { .. }
+            | Refusal::AuditUnavailable(_)
+            | Refusal::AuditIncomplete(_)
+            | Refusal::Failed(_) => None,
         }
     }
 
@@ -93,7 +147,9 @@ impl Refusal {
             NO_SUCH_CLAIM => Refusal::NoSuchClaim,
             AMBIGUOUS => Refusal::Ambiguous { count: body.extensions.count? },
             RUNNING => Refusal::Running,
-            LEFT_AS_IT_IS => Refusal::WrongState(state_named(body.extensions.state.as_deref()?)?),
+            LEFT_AS_IT_IS => Refusal::WrongState(ClaimState::from_name(body.extensions.state.as_deref()?)?),
+            AUDIT_UNAVAILABLE => Refusal::AuditUnavailable(body.detail().to_owned()),
+            AUDIT_INCOMPLETE => Refusal::AuditIncomplete(body.detail().to_owned()),
             OUTSIDE_LIMITS | LEDGER_UNAVAILABLE => Refusal::Failed(Failure::usage(body.detail())),
             LEDGER_FAILED => Refusal::Failed(Failure::internal(body.detail())),
             _ => return None,
@@ -107,22 +163,12 @@ impl Refusal {
             Refusal::Ambiguous { .. } => AMBIGUOUS,
             Refusal::Running => RUNNING,
             Refusal::WrongState(_) => LEFT_AS_IT_IS,
+            Refusal::AuditUnavailable(_) => AUDIT_UNAVAILABLE,
+            Refusal::AuditIncomplete(_) => AUDIT_INCOMPLETE,
             Refusal::Ledger(error) if error.effect() == Effect::Unknown => "perhaps",
             Refusal::Ledger(_) | Refusal::Failed(_) => "failed",
         }
     }
-}
-
-const NO_SUCH_CLAIM: &str = "no-such-claim";
-const AMBIGUOUS: &str = "several-claims";
-const RUNNING: &str = "claim-running";
-const LEFT_AS_IT_IS: &str = "left-as-it-is";
-const OUTSIDE_LIMITS: &str = "outside-limits";
-const LEDGER_UNAVAILABLE: &str = "ledger-unavailable";
-const LEDGER_FAILED: &str = "ledger-failed";
-
-fn state_named(name: &str) -> Option<ClaimState> {
-    STATES.iter().find(|row| row.1 == name).map(|row| row.0)
 }
 
 impl From<Refusal> for Problem {
@@ -144,6 +190,12 @@ impl From<Refusal> for Problem {
                     .extensions(Extensions { state: Some(state.name().to_owned()), ..Extensions::default() })
             }
             Refusal::Ledger(error) => ledger_problem(error),
+            Refusal::AuditUnavailable(detail) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, "The audit log cannot be written").detail(detail)
+            }
+            Refusal::AuditIncomplete(detail) => {
+                Problem::new(StatusCode::INTERNAL_SERVER_ERROR, code, "The result was not recorded").detail(detail)
+            }
             Refusal::Failed(failure) => {
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
                     .detail(failure.to_string())
@@ -200,7 +252,7 @@ mod tests {
     /// A command exits the same whether this process or another one holds the ledger.
     #[tokio::test]
     async fn refusal_ends_a_command_the_same_through_the_admin_port() {
-        let cases: [fn() -> Refusal; 11] = [
+        let cases: [fn() -> Refusal; 13] = [
             || Refusal::NoSuchClaim,
             || Refusal::Ambiguous { count: 3 },
             || Refusal::Running,
@@ -211,6 +263,8 @@ mod tests {
             || Error::new(Kind::Unavailable, "looking").into(),
             || Error::new(Kind::Corrupt("broken".to_owned()), "looking").into(),
             || Error::new(Kind::Contended, "looking").into(),
+            || Refusal::AuditUnavailable("cannot write".to_owned()),
+            || Refusal::AuditIncomplete("cannot write".to_owned()),
             || LimitError::Empty { what: "key" }.into(),
         ];
         for case in cases {

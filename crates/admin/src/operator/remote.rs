@@ -1,40 +1,58 @@
 //! Operator actions through the admin port of the process that holds the store.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use ichido_delivery::tls_roots::TlsRoots;
 use ichido_ledger::file::HeldBy;
 use ichido_ledger::{Page, Query, Stats, Swept};
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
 use super::wire::{ReleaseBody, ResolveBody};
 use super::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
-use crate::auth::{AdminToken, HOLDER_HEADER, TOKEN_VARIABLE};
+use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::problem::Body;
+use ichido_settings::{Invalid, Secret};
 
 /// The largest response that is read: the largest outcome, escaped.
 const RESPONSE_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// How commands use the admin port of another process.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// The operator's own token.
+    pub token: Option<Secret>,
+    /// Authorities that are trusted in addition to the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The name in the certificate, if it is not the host of the URL.
+    pub server_name: Option<String>,
+}
 
 /// The process that holds a store, reached through its admin port.
 #[derive(Debug)]
 pub struct Remote {
     /// The error of opening the store. Every failure starts with it.
     held_by: String,
-    address: String,
+    /// The URL of the port, without a path.
+    url: String,
     pid: Option<u32>,
-    token: Option<AdminToken>,
+    authorization: Option<HeaderValue>,
     /// Longer than the holder's own timeouts.
     timeout: Duration,
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Remote {
@@ -42,14 +60,24 @@ impl Remote {
     pub fn new(
         held_by: String,
         holder: HeldBy,
-        token: Option<AdminToken>,
+        settings: &ClientSettings,
         timeout: Duration,
     ) -> Result<Self, Failure> {
         let Some(address) = holder.admin else {
             return Err(Failure::usage(format!("{held_by}, which has no admin port")));
         };
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        Ok(Self { held_by, address, pid: holder.pid, token, timeout, client })
+        let url = match address.split_once("://") {
+            None => format!("http://{address}"),
+            Some(("http" | "https", _)) => address.trim_end_matches('/').to_owned(),
+            Some(_) => {
+                return Err(Failure::usage(format!(
+                    "{held_by}: its URL must start with http:// or https://"
+                )));
+            }
+        };
+        let client = Client::builder(TokioExecutor::new()).build(connector(&url, settings)?);
+        let authorization = settings.token.as_ref().map(authorization).transpose()?.flatten();
+        Ok(Self { held_by, url, pid: holder.pid, authorization, timeout, client })
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, Refusal> {
@@ -79,23 +107,27 @@ impl Remote {
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> http::Result<Request<Full<Bytes>>> {
-        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         if let Some(pid) = self.pid {
             request = request.header(HOLDER_HEADER, pid);
         }
-        if let Some(token) = self.token.as_ref().and_then(AdminToken::authorization) {
-            request = request.header(header::AUTHORIZATION, token);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
         }
         request.body(Full::new(body))
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Refusal> {
         let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
-            true => self.failed(&format!("it cannot be reached: {}", error_chain(&error))),
-            false => self.failed(&format!("{}; the action may have been carried out", error_chain(&error))),
+            true => self.failed(&format!("it cannot be reached: {}", with_hint(&error_chain(&error)))),
+            false => self.failed(&format!(
+                "{}; the action may have been carried out{}",
+                error_chain(&error),
+                if self.url.starts_with("http://") { " (if the port uses TLS, use https://)" } else { "" }
+            )),
         })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await.map_err(|error| {
@@ -108,7 +140,7 @@ impl Remote {
     }
 
     fn token_refused(&self) -> Refusal {
-        self.failed(&match self.token {
+        self.failed(&match self.authorization {
             Some(_) => format!("it refused the token in {TOKEN_VARIABLE}"),
             None => format!("it requires a token: set {TOKEN_VARIABLE}"),
         })
@@ -117,6 +149,45 @@ impl Remote {
     fn failed(&self, what: &str) -> Refusal {
         Refusal::Failed(Failure::usage(format!("{}: {what}", self.held_by)))
     }
+}
+
+/// A failed verification of the certificate is explained by the settings that decide it.
+fn with_hint(error: &str) -> String {
+    match error.contains("certificate") {
+        true => format!("{error} (admin.ca_file and admin.server_name say which certificate is trusted)"),
+        false => error.to_owned(),
+    }
+}
+
+fn authorization(token: &Secret) -> Result<Option<HeaderValue>, Invalid> {
+    let token = checked_token(TOKEN_VARIABLE, token.expose())?;
+    Ok(HeaderValue::try_from(format!("Bearer {token}")).ok().map(|mut value| {
+        value.set_sensitive(true);
+        value
+    }))
+}
+
+fn connector(url: &str, settings: &ClientSettings) -> Result<HttpsConnector<HttpConnector>, Invalid> {
+    let bad = |problem: String| Invalid::new("admin.ca_file", problem);
+    // Reading the system's authorities takes a while, and a port without TLS needs none.
+    let tls = match url.starts_with("https://") {
+        true => TlsRoots::read_setting("admin.ca_file", settings.ca_file.as_deref())?.client(),
+        false => {
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map(|tls| tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+        }
+    };
+    let tls = tls.map_err(|error| bad(format!("cannot prepare TLS: {error}")))?;
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let builder = match &settings.server_name {
+        None => builder,
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(
+            ServerName::try_from(name.clone())
+                .map_err(|_| Invalid::new("admin.server_name", "must be a host name or an IP address"))?,
+        )),
+    };
+    Ok(builder.enable_http1().build())
 }
 
 impl Operator for Remote {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ichido_ledger::{Ledger, StoreClock};
 use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 
 use super::event_checks::EventChecks;
 use super::log_keys::LogKeys;
@@ -39,6 +40,7 @@ impl ClaimApi {
     /// Detects the end of an outage even when there are no requests.
     pub(crate) async fn maintain_fallback(&self) {
         let mut turns = tokio::time::interval(FALLBACK_CHECK_INTERVAL);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             turns.tick().await;
             self.ledger.maintain_fallback().await;

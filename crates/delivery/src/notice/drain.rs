@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use metrics::{counter, gauge};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -93,52 +94,57 @@ impl Notices {
     ///
     /// If the future is dropped, the notices stay in this process's directory. The next drain sends them, or another
     /// process after this one has ended.
-    pub async fn drain(&self, time_limit: Duration) -> Drained {
-        let deadline = Instant::now() + time_limit;
-        let drained = match tokio::time::timeout_at(deadline, self.turn.lock()).await {
-            Ok(_turn) => self.drain_once(deadline).await,
-            Err(_) => Drained { failed: true, ..Drained::default() },
-        };
-        let in_memory = self.in_memory().len() as u64;
-        let waiting = self.waiting().unwrap_or_default() + in_memory;
-        gauge!("ichido_notices_waiting").set(waiting as f64);
-        Drained { waiting, ..drained }
+    pub fn drain(&self, time_limit: Duration) -> BoxFuture<'_, Drained> {
+        Box::pin(async move {
+            let deadline = Instant::now() + time_limit;
+            let drained = match tokio::time::timeout_at(deadline, self.turn.lock()).await {
+                Ok(_turn) => self.drain_once(deadline).await,
+                Err(_) => Drained { failed: true, ..Drained::default() },
+            };
+            let in_memory = self.in_memory().len() as u64;
+            let waiting = self.waiting().unwrap_or_default() + in_memory;
+            gauge!("ichido_notices_waiting").set(waiting as f64);
+            Drained { waiting, ..drained }
+        })
     }
 
     /// Sends notices as they arrive, until it is stopped. The caller then drains what is left.
     ///
     /// Returns within two seconds of being stopped.
-    pub async fn work(&self, stop: CancellationToken) {
-        let mut pause = self.timing.pause;
-        loop {
-            let draining = self.drain(self.timing.time_limit);
-            tokio::pin!(draining);
-            let drained = tokio::select! {
-                drained = &mut draining => drained,
-                () = stop.cancelled() => {
-                    // Wait for the response, so that the message is not sent twice.
-                    let _ = tokio::time::timeout(STOP_GRACE, draining).await;
-                    return;
+    pub fn work(&self, stop: CancellationToken) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut pause = self.timing.pause;
+            loop {
+                let draining = self.drain(self.timing.time_limit);
+                tokio::pin!(draining);
+                let drained = tokio::select! {
+                    drained = &mut draining => drained,
+                    () = stop.cancelled() => {
+                        // Wait for the response, so that the message is not sent twice.
+                        let _ = tokio::time::timeout(STOP_GRACE, draining).await;
+                        return;
+                    }
+                };
+                let next = async {
+                    if drained.failed {
+                        tokio::time::sleep(pause).await;
+                        return;
+                    }
+                    if drained.sent > 0 {
+                        tokio::time::sleep(self.timing.window).await;
+                    }
+                    // Other processes that use this directory cannot wake us, so look now and then.
+                    let _ = tokio::time::timeout(self.timing.look, self.wake.notified()).await;
+                    tokio::time::sleep(self.timing.gather).await;
+                };
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = next => {}
                 }
-            };
-            let next = async {
-                if drained.failed {
-                    tokio::time::sleep(pause).await;
-                    return;
-                }
-                if drained.sent > 0 {
-                    tokio::time::sleep(self.timing.window).await;
-                }
-                // Other processes that use this directory cannot wake us, so look now and then.
-                let _ = tokio::time::timeout(self.timing.look, self.wake.notified()).await;
-                tokio::time::sleep(self.timing.gather).await;
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = next => {}
+                pause =
+                    if drained.failed { (pause * 2).min(self.timing.pause_max) } else { self.timing.pause };
             }
-            pause = if drained.failed { (pause * 2).min(self.timing.pause_max) } else { self.timing.pause };
-        }
+        })
     }
 
     async fn drain_once(&self, deadline: Instant) -> Drained {

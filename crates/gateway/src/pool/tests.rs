@@ -1,13 +1,16 @@
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use futures_util::future::join_all;
 use http_body_util::BodyExt;
+use ichido_testkit::tcp_server::{self, RawRequest};
 use socket2::SockRef;
 
 use super::*;
 
-/// An upstream on its own thread. It serves one request on each connection, and closes the connection on command.
+/// An upstream that serves one request on each connection, and closes the connections on command.
 struct ClosingUpstream {
     address: SocketAddr,
     command: mpsc::Sender<()>,
@@ -16,33 +19,26 @@ struct ClosingUpstream {
 
 impl ClosingUpstream {
     fn start(close: fn(TcpStream)) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let (command, commands) = mpsc::channel();
         let (done, closed) = mpsc::channel();
-        std::thread::spawn(move || {
-            for number in 1.. {
-                let (mut stream, peer) = listener.accept().unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let mut byte = [0];
-                    assert_eq!(stream.read(&mut byte).unwrap(), 1, "request {number} is cut off");
-                    head.extend(byte);
-                }
-                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}").unwrap();
-                let Ok(()) = commands.recv() else { return };
-                close(stream);
-                wait_until_not_established(peer);
-                done.send(()).unwrap();
-            }
+        let (commands, requests) = (Mutex::new(commands), AtomicUsize::new(0));
+        let address = tcp_server::start(move |mut stream| {
+            let peer = stream.peer_addr().unwrap();
+            RawRequest::read(&mut BufReader::new(&stream)).unwrap();
+            let number = requests.fetch_add(1, Ordering::SeqCst) + 1;
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}").unwrap();
+            let Ok(()) = commands.lock().unwrap().recv() else { return };
+            close(stream);
+            wait_until_not_established(peer);
+            done.send(()).unwrap();
         });
         Self { address, command, closed }
     }
 
-    /// Closes the connection. Blocks the caller's thread, so that its runtime does not poll the socket meanwhile.
-    fn close(&self) {
-        self.command.send(()).unwrap();
-        self.closed.recv().unwrap();
+    /// Closes its connections. Blocks the caller's thread, so that its runtime does not poll the sockets meanwhile.
+    fn close(&self, connections: usize) {
+        (0..connections).for_each(|_| self.command.send(()).unwrap());
+        (0..connections).for_each(|_| self.closed.recv().unwrap());
     }
 }
 
@@ -61,7 +57,7 @@ fn wait_until_not_established(peer: SocketAddr) {
 
 fn pool(address: SocketAddr) -> Arc<Pool> {
     let upstream = Upstream::check(&format!("http://{address}"), None).unwrap();
-    Arc::new(Pool::new(&upstream, std::iter::empty(), 10).unwrap())
+    Arc::new(Pool::new(&upstream, std::iter::empty(), Arc::new(Semaphore::new(10))).unwrap())
 }
 
 async fn send(pool: &Arc<Pool>) -> Result<Bytes, Failure> {
@@ -69,37 +65,69 @@ async fn send(pool: &Arc<Pool>) -> Result<Bytes, Failure> {
     Ok(pool.send(request).await?.into_body().collect().await.unwrap().to_bytes())
 }
 
-async fn send_after_close(close: fn(TcpStream)) {
+/// Sends this many requests at once, which takes as many connections, and returns the responses in order.
+async fn send_at_once(pool: &Arc<Pool>, requests: usize) -> Vec<Bytes> {
+    let responses = join_all((0..requests).map(|_| send(pool))).await;
+    let mut responses: Vec<_> = responses.into_iter().map(Result::unwrap).collect();
+    responses.sort();
+    responses
+}
+
+async fn send_after_close(connections: usize, close: fn(TcpStream)) {
     let upstream = ClosingUpstream::start(close);
     let pool = pool(upstream.address);
-    assert_eq!(send(&pool).await.unwrap(), "1");
-    while pool.lock().connections.is_empty() {
+    let numbers = |first: usize| (first..first + connections).map(|number| number.to_string());
+    assert_eq!(send_at_once(&pool, connections).await, numbers(1).collect::<Vec<_>>());
+    while pool.lock().connections.len() < connections {
         tokio::task::yield_now().await;
     }
-    // Without an await between the two: the runtime has not polled the socket since it was closed.
-    upstream.close();
-    assert_eq!(send(&pool).await.unwrap(), "2");
+    // Without an await between the two: the runtime has not polled the sockets since they were closed.
+    upstream.close(connections);
+    assert_eq!(send_at_once(&pool, connections).await, numbers(1 + connections).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn a_request_on_a_closed_connection_is_sent_on_another() {
-    send_after_close(drop).await;
+    send_after_close(1, drop).await;
+}
+
+#[tokio::test]
+async fn requests_that_find_all_connections_closed_open_new_ones() {
+    send_after_close(4, drop).await;
 }
 
 #[tokio::test]
 async fn a_request_on_a_reset_connection_is_sent_on_another() {
-    send_after_close(|stream| SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap()).await;
+    send_after_close(1, |stream| SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap()).await;
 }
 
 /// Some servers send 408 when they close an idle connection.
 #[tokio::test]
 async fn a_408_on_close_is_not_the_response_to_the_next_request() {
-    send_after_close(|mut stream| {
+    send_after_close(1, |mut stream| {
         stream
             .write_all(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             .unwrap();
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_pool_that_was_replaced_keeps_no_connection() {
+    let upstream = ClosingUpstream::start(drop);
+    let pool = pool(upstream.address);
+    send(&pool).await.unwrap();
+    while pool.lock().connections.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    pool.retire();
+    assert_eq!(pool.permits.available_permits(), 10, "the idle connection is closed");
+    let request = Request::post("/").header("host", "h").body(Body::from(Bytes::new())).unwrap();
+    let late = pool.send(request).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(late.to_bytes(), "2", "a request that is late is still sent");
+    while pool.permits.available_permits() < 10 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[test]

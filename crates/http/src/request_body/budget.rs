@@ -24,15 +24,31 @@ impl Budgets {
             files: Budget::new(rules.body_files_max),
         }
     }
+
+    /// The budgets of other rules. What is reserved now counts there as well.
+    pub(crate) fn with_rules(&self, rules: &Rules) -> Self {
+        Self {
+            memory: self.memory.with_total(rules.body_memory_total_bytes),
+            disk: self.disk.with_total(rules.body_disk_total_bytes),
+            files: self.files.with_total(rules.body_files_max),
+        }
+    }
 }
 
 /// A number of units that many reservations share.
 #[derive(Debug)]
-pub(crate) struct Budget(AtomicU64);
+pub(crate) struct Budget {
+    used: Arc<AtomicU64>,
+    total: u64,
+}
 
 impl Budget {
     fn new(total: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(total)))
+        Arc::new(Self { used: Arc::default(), total })
+    }
+
+    fn with_total(&self, total: u64) -> Arc<Self> {
+        Arc::new(Self { used: self.used.clone(), total })
     }
 
     /// An empty reservation.
@@ -41,13 +57,13 @@ impl Budget {
     }
 
     fn take(&self, units: u64) -> bool {
-        let subtract = |left: u64| left.checked_sub(units);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, subtract).is_ok()
+        let add = |used: u64| used.checked_add(units).filter(|used| *used <= self.total);
+        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
     }
 
     #[cfg(test)]
     pub(crate) fn left(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.total - self.used.load(Ordering::Acquire)
     }
 }
 
@@ -74,7 +90,7 @@ impl Reservation {
 
     /// Returns all units.
     pub(crate) fn release(&mut self) {
-        self.budget.0.fetch_add(std::mem::take(&mut self.units), Ordering::AcqRel);
+        self.budget.used.fetch_sub(std::mem::take(&mut self.units), Ordering::AcqRel);
     }
 }
 

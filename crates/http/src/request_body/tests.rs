@@ -139,6 +139,21 @@ async fn a_body_holds_its_budget_from_before_it_is_read_until_its_bytes_are_drop
 }
 
 #[tokio::test]
+async fn a_body_counts_towards_the_budgets_of_rules_that_come_later() {
+    let rules = |total| Rules { body_memory_total_bytes: total, ..rules(60, 900) };
+    let before = Budgets::new(&rules(100));
+    let get = |budgets| async move {
+        buffer(Full::new(Bytes::from(vec![b'x'; 60])), &rules(0), budgets, None).await
+    };
+    let body = get(&before).await.unwrap();
+    let (smaller, larger) = (before.with_rules(&rules(50)), before.with_rules(&rules(130)));
+    assert!(get(&smaller).await.is_err(), "less is left than nothing");
+    assert_eq!(larger.memory.left(), 70);
+    drop(body);
+    assert_eq!((smaller.memory.left(), larger.memory.left()), (50, 130));
+}
+
+#[tokio::test]
 async fn a_body_of_unknown_length_reserves_its_budget_as_it_grows() {
     let rules = Rules {
         body_memory_total_bytes: 4 * MEMORY_STEP,

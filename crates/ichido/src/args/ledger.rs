@@ -8,7 +8,7 @@ use super::Common;
 pub(crate) struct LedgerArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Use the admin port of a running process at this address. During an outage of the ledger, this also lists and
+    /// Use the admin port of a running process at this address, or at this https:// URL. During an outage of the ledger, this also lists and
     /// resolves the claims that the fallback of that process granted.
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,

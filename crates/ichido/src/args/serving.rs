@@ -1,4 +1,4 @@
-//! Arguments of the servers: `ichido gateway`, `meter`, `claims` and `run`.
+//! Arguments of the servers: `ichido gateway`, `meter`, `claims` and `run`, and of `ichido health`, which probes them.
 
 use std::net::SocketAddr;
 
@@ -47,6 +47,7 @@ pub(crate) struct GatewayArgs {
     #[command(flatten)]
     pub(crate) common: Common,
     /// URL of the API: http://HOST:PORT or https://HOST [ICHIDO_GATEWAY_UPSTREAM].
+    #[allow(rustdoc::broken_intra_doc_links, reason = "the help text names a variable, not an item")]
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: Option<String>,
     /// Listen address [default: 127.0.0.1:8080; ICHIDO_GATEWAY_LISTEN].
@@ -83,6 +84,7 @@ pub(crate) struct MeterArgs {
 Examples:
   ichido claims                                                             use the embedded ledger in data/ledger
   ichido claims --ledger 'dynamodb://processed-events?region=us-east-1'     share a table between instances
+  ichido claims --lambda-extension                                          inside a Lambda function, for its handler
 
 Ask whether an event is new (run this twice):
   curl -s -H 'Content-Type: application/json' -d '{\"events\":[{\"key\":\"Ev1\"}]}' http://127.0.0.1:8070/v1/events/check
@@ -103,6 +105,35 @@ pub(crate) struct ClaimsArgs {
     /// Listen address.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8070")]
     pub(crate) listen: SocketAddr,
+    /// Run as an extension of an AWS Lambda function, inside its sandbox.
+    #[arg(long)]
+    pub(crate) lambda_extension: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("ledger", |ledger| ledger.hide(true)),
+    after_help = "\
+Examples:
+  ichido health                                    the admin port of the settings
+  ichido health --admin 127.0.0.1:8070             ichido claims
+  ichido health --admin https://10.0.0.5:9090      the certificate is not verified, and nothing secret is sent
+
+Exit codes:
+  0  ready, or alive with --live
+  1  anything else
+
+With --admin, no settings are read, so that a mistake in the settings file does not make a running process look unhealthy."
+)]
+pub(crate) struct HealthArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Admin port: HOST:PORT or a URL [default: admin.listen; ICHIDO_ADMIN_LISTEN].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<String>,
+    /// Only check that the process is alive, not that its components work.
+    #[arg(long)]
+    pub(crate) live: bool,
 }
 
 #[derive(Debug, clap::Args)]

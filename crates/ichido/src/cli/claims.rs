@@ -1,5 +1,7 @@
 //! `ichido claims`: the claim API of a ledger, on a port that is also its admin port.
 
+mod lambda_extension;
+
 use crate::args::ClaimsArgs;
 use crate::components::ledger;
 use crate::settings::Settings;
@@ -8,15 +10,18 @@ use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
+    if args.lambda_extension {
+        return lambda_extension::run(args).await;
+    }
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let metrics = metrics::install()?;
-    let bound = AdminPort::bind(args.listen, settings.admin_token()?).await?;
+    let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
     let stop = shutdown::on_signals()?;
     let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true).await?;
     let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
     errln!(
-        "ichido claims: listening on http://{}, ledger {} ({})",
-        bound.address(),
+        "ichido claims: listening on {}, ledger {} ({})",
+        bound.url(),
         settings.ledger.location(),
         ledger.capabilities()
     );

@@ -1,5 +1,7 @@
 //! `ichido failed`: batches that were not delivered and need an operator.
 
+use ichido_admin::audit_log::{Action, Actor, Outcome};
+use ichido_admin::operator::Refusal;
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::receipt::{Disposition, Entry};
 use ichido_delivery::sender::Selection;
@@ -60,22 +62,26 @@ fn accept(settings: &Settings, keys: &[String], json: bool) -> Result<(), Failur
     let clock = SystemClock::default();
     let options = Options { receipt_retention, ..Options::default() };
     let store = Store::open(&dir, options, clock.now()).map_err(Failure::usage_from)?;
-    let mut accepted = Vec::new();
+    let (audit, mut accepted) = (settings.audit()?, Vec::new());
     for (listed, stored) in &found {
         let key = stored.batch.key();
-        let Some(owned) = store.take(BatchDir::Failed, listed).map_err(Failure::usage_from)? else {
-            return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
+        let place = BatchDir::Failed.as_str().to_owned();
+        let action = Action {
+            place: Some(place.clone()),
+            before: Some(place),
+            batches: vec![key.to_owned()],
+            ..Action::named("accept")
         };
-        let entry =
-            Entry { batch: &stored.batch, disposition: Disposition::Accepted, proof: None, attempts: &[] };
-        let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
-        if let Err(error) = written {
-            store.fail(&owned, key, clock.now()).map_err(Failure::usage_from)?;
-            return Err(Failure::internal(format!(
-                "cannot write a receipt: {error}; the batch stays in failed"
-            )));
-        }
-        store.remove(&owned).map_err(Failure::usage_from)?;
+        let pending = audit.begin(Actor::command_line(), action);
+        let pending = pending.map_err(|error| Refusal::not_begun(error).into_failure(""))?;
+        let result = accept_batch(&store, &clock, listed, stored);
+        let outcome = match &result {
+            Ok(()) => Outcome { after: Some("accepted".to_owned()), ..Outcome::of("applied") },
+            Err(_) => Outcome::of("failed"),
+        };
+        let recorded = pending.finish(outcome);
+        result?;
+        recorded.map_err(|error| Refusal::not_recorded(&error).into_failure(""))?;
         let records = stored.batch.records().len();
         tracing::warn!(batchIdempotencyKey = key, records, "batch accepted as delivered by an operator");
         accepted.push(Accepted { batch_idempotency_key: key.to_owned(), records });
@@ -88,4 +94,24 @@ fn accept(settings: &Settings, keys: &[String], json: bool) -> Result<(), Failur
         outln!("accepted {} ({records}); it will not be sent again", batch.batch_idempotency_key);
     }
     Ok(())
+}
+
+/// Writes the receipt of a batch, then removes its file.
+fn accept_batch(
+    store: &Store,
+    clock: &SystemClock,
+    listed: &ListedFile,
+    stored: &StoredBatch,
+) -> Result<(), Failure> {
+    let Some(owned) = store.take(BatchDir::Failed, listed).map_err(Failure::usage_from)? else {
+        return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
+    };
+    let entry =
+        Entry { batch: &stored.batch, disposition: Disposition::Accepted, proof: None, attempts: &[] };
+    let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
+    if let Err(error) = written {
+        store.fail(&owned, stored.batch.key(), clock.now()).map_err(Failure::usage_from)?;
+        return Err(Failure::internal(format!("cannot write a receipt: {error}; the batch stays in failed")));
+    }
+    store.remove(&owned).map_err(Failure::usage_from)
 }

@@ -1,16 +1,20 @@
 //! `ichido gateway`: the gateway and an admin port.
 
+use std::sync::Arc;
+
 use crate::args::GatewayArgs;
 use crate::components::admin_port::{self, Serving};
+use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{gateway, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
 use ichido_serve::ledger::ProcessLedger;
+use ichido_serve::reload::Triggers;
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
+    let settings = Arc::new(Settings::load(args.common.config.as_deref(), &args.flags())?);
     let gateway_settings = settings.gateway(args.optional_key)?;
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
     // Without an admin port nothing is counted: nobody would fold the histograms, and they would grow without end.
@@ -18,6 +22,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let bound = Bound::bind(gateway_settings).await?;
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
+    let triggers = Triggers::new()?;
     let has_fallback = bound.needs_fallback() || admin.is_some();
     let ledger =
         ledger::open(&settings.ledger, admin.as_ref().map(AdminPort::reachable_address), has_fallback)
@@ -33,7 +38,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         settings.ledger.location(),
         ledger.capabilities(),
     );
-    let component = gateway::component(bound, &shared, &settings.ledger, stop).await?;
+    let (component, reloader) = gateway::component(bound, &shared, &settings.ledger, stop.clone()).await?;
     errln!("{start_line}");
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
@@ -42,7 +47,12 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         let parts = Admin { ledger: shared.for_operators(), api, readiness, metrics, console };
         Serving::start(|stop| admin.serve(parts, stop))
     });
+    let started = Started { settings: settings.clone(), flags: args.flags(), components: &[] };
+    let parts =
+        Reloadable { gateway: Some(reloader), optional_key: args.optional_key, ..Reloadable::default() };
+    let reloading = reload::start(triggers, started, parts, stop)?;
     component.into_work().await?;
+    let _ = reloading.await;
     if let Some(serving) = serving {
         serving.stop().await;
     }

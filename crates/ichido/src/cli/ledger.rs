@@ -11,7 +11,10 @@ use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 use crate::components::ledger;
 use crate::output;
 use crate::settings::Settings;
-use ichido_admin::operator::{ClaimSelector, ClaimView, Local, Operator, ResolveAs, ResolvedClaim};
+use ichido_admin::audit_log::{Action, Actor, Outcome};
+use ichido_admin::operator::{
+    Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, ResolveAs, ResolvedClaim,
+};
 use ichido_serve::Failure;
 
 /// A sweep reports its progress after this many records.
@@ -39,13 +42,43 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
             };
         }
     };
-    let result = match matches!(verb, LedgerVerb::Init) {
-        true => init(&ledger, json).await,
-        false => run_verb(&Local(ledger.clone()), verb, json).await,
-    };
+    let result = run_local(&settings, &ledger, verb, json).await;
     let closed = ledger.close().await;
     result?;
     closed.map_err(|error| settings.ledger.failure(error))
+}
+
+/// Runs a command on a ledger of this process. What it changes is recorded.
+async fn run_local(
+    settings: &Settings,
+    ledger: &Ledger,
+    verb: &LedgerVerb,
+    json: bool,
+) -> Result<(), Failure> {
+    let (operator, audit, actor) = (Local(ledger.clone()), settings.audit()?, Actor::command_line());
+    match verb {
+        LedgerVerb::Init => init(ledger, json).await,
+        // All steps are one action.
+        LedgerVerb::Sweep => {
+            let pending = audit
+                .begin(actor, Action::named("sweep"))
+                .map_err(|error| Refusal::not_begun(error).into_failure(""))?;
+            let swept = sweep(&operator).await;
+            let outcome = match &swept {
+                Ok(swept) => Outcome { removed: Some(swept.removed), ..Outcome::of("applied") },
+                Err(_) => Outcome::of("failed"),
+            };
+            let recorded = pending.finish(outcome);
+            let swept = swept?;
+            recorded.map_err(|error| Refusal::not_recorded(&error).into_failure(""))?;
+            print_swept(&swept, json)
+        }
+        LedgerVerb::List { .. }
+        | LedgerVerb::Show(_)
+        | LedgerVerb::Resolve { .. }
+        | LedgerVerb::Release { .. }
+        | LedgerVerb::Stats => run_verb(&Audited { operator, audit, actor }, verb, json).await,
+    }
 }
 
 /// During an outage of a shared ledger, the claims that fallbacks granted can be reached only through their processes.
@@ -88,7 +121,7 @@ async fn run_verb(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Re
             let settled = operator.release(&selector(key), *force).await;
             print_settled(&settled.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
-        LedgerVerb::Sweep => sweep(operator, json).await,
+        LedgerVerb::Sweep => print_swept(&sweep(operator).await?, json),
         LedgerVerb::Stats => stats(operator, json).await,
     }
 }
@@ -211,7 +244,7 @@ fn print_settled(settled: &ResolvedClaim, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
+async fn sweep(operator: &impl Operator) -> Result<Swept, Failure> {
     let mut total = Swept::default();
     loop {
         let swept = operator.sweep_step().await.map_err(|refusal| refusal.into_failure(""))?;
@@ -220,14 +253,17 @@ async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
         total.removed += swept.removed;
         total.doubts_ended += swept.doubts_ended;
         if !swept.more {
-            break;
+            return Ok(total);
         }
         if is_report_due {
             errln!("removed {} so far", total.removed);
         }
     }
+}
+
+fn print_swept(total: &Swept, json: bool) -> Result<(), Failure> {
     if json {
-        return output::json(&total);
+        return output::json(total);
     }
     outln!("removed {}, including {} claims that were still in doubt", total.removed, total.doubts_ended);
     Ok(())

@@ -2,16 +2,23 @@
 //!
 //! To add a component, check its settings in [`Plan::of`] and add it in [`Plan::components`].
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
+use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{delivery, gateway, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
+use ichido_serve::reload::Triggers;
 use ichido_serve::{Component, Failure, Readiness, metrics, shutdown};
+
+/// The sections of components.
+const COMPONENTS: [&str; 4] = ["gateway", "meter", "delivery", "export.dify"];
 
 /// The components to start. All settings are checked, and all ports bound, before the first one starts.
 struct Plan {
@@ -21,12 +28,13 @@ struct Plan {
 }
 
 pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
+    let settings = Arc::new(Settings::load(args.common.config.as_deref(), &args.flags())?);
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
     let plan = Plan::of(&settings).await?;
     let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
+    let triggers = Triggers::new()?;
     // A sender without an admin port needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
@@ -40,7 +48,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     // A gateway sweeps its ledger itself.
     let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
     let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
-    let (components, console) = plan.components(shared.as_ref(), &settings, &stop).await?;
+    let (components, console, parts) = plan.components(shared.as_ref(), &settings, &stop).await?;
     let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
     errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
@@ -51,8 +59,11 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
         let served = Admin { ledger, api, readiness, metrics, console };
         Serving::start(|stop| admin.serve(served, stop))
     });
+    let started = Started { settings: settings.clone(), flags: args.flags(), components: &COMPONENTS };
+    let reloading = reload::start(triggers, started, parts, stop.clone())?;
     let ended =
         join_all(components.into_iter().map(|component| run_component(component, stop.clone()))).await;
+    let _ = reloading.await;
     if let Some(serving) = serving {
         serving.stop().await;
     }
@@ -100,14 +111,19 @@ impl Plan {
         shared: Option<&ProcessLedger>,
         settings: &Settings,
         stop: &CancellationToken,
-    ) -> Result<(Vec<Component>, ConsoleOptions), Failure> {
+    ) -> Result<(Vec<Component>, ConsoleOptions, Reloadable), Failure> {
         let mut components = Vec::new();
+        let mut parts = Reloadable::default();
         let mut console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
-            components.push(gateway::component(bound, shared, &settings.ledger, stop.clone()).await?);
+            let (component, reloader) =
+                gateway::component(bound, shared, &settings.ledger, stop.clone()).await?;
+            parts.gateway = Some(reloader);
+            components.push(component);
         }
         if let Some(bound) = self.meter {
-            let (component, usage) = bound.component(stop.clone()).await?;
+            let (component, usage, certificate) = bound.component(stop.clone()).await?;
+            parts.meter = certificate;
             console.usage = Some(usage);
             components.push(component);
         }
@@ -116,6 +132,6 @@ impl Plan {
             console.delivery = Some(delivery_control);
             components.push(component);
         }
-        Ok((components, console))
+        Ok((components, console, parts))
     }
 }

@@ -1,6 +1,9 @@
 //! `ichido spool`: batches that are not delivered yet.
 
-use ichido_delivery::sender::{Error, Selection};
+use ichido_admin::audit_log::{Action, Actor, Outcome};
+use ichido_admin::operator::Refusal;
+use ichido_delivery::counters::Counters;
+use ichido_delivery::sender::{Error, PassSummary, Selection};
 use ichido_delivery::store::{BatchDir, Layout, fsck};
 
 use super::batch_files;
@@ -30,9 +33,20 @@ pub(super) async fn resend(process: &Settings, selection: &Selection, json: bool
     let settings = process.delivery()?;
     let stop = shutdown::on_signals()?;
     let mut sender = delivery::sender(process, &settings, stop)?;
+    let place = selection.batch_dir.as_str().to_owned();
+    let action = Action {
+        place: Some(place.clone()),
+        before: Some(place),
+        batches: selection.keys.clone(),
+        ..Action::named(if selection.keys.is_empty() { "resend all" } else { "resend a batch" })
+    };
+    let pending = process.audit()?.begin(Actor::command_line(), action);
+    let pending = pending.map_err(|error| Refusal::not_begun(error).into_failure(""))?;
     let resent = sender.resend(selection).await;
     let counters = delivery::finish(&mut sender).await;
+    let recorded = pending.finish(outcome(&resent, &counters));
     delivery::report(&counters, json)?;
+    recorded.map_err(|error| Refusal::not_recorded(&error).into_failure(""))?;
     let failure = match resent {
         Ok(passed) if passed.attempted == 0 && !selection.keys.is_empty() => Some(Failure::usage(format!(
             "no batch in {} has this key and is due",
@@ -42,6 +56,22 @@ pub(super) async fn resend(process: &Settings, selection: &Selection, json: bool
         Err(error) => Some(Failure::internal(error_chain(&error))),
     };
     delivery::verdict(&sender, &counters, failure)
+}
+
+/// What became of a resend, in the terms of the console. Anything uncertain does not count as success.
+fn outcome(resent: &Result<PassSummary, Error>, counters: &Counters) -> Outcome {
+    let arrived = counters.send_success;
+    let all_arrived = |passed: &PassSummary| {
+        arrived >= passed.attempted && counters.failed_moved == 0 && counters.lost == 0
+    };
+    let (result, after) = match resent {
+        Ok(passed) if passed.attempted == 0 => ("nothing-sent", None),
+        Ok(passed) if all_arrived(passed) => ("arrived", Some("delivered".to_owned())),
+        Ok(_) => ("not-arrived", None),
+        Err(Error::Stopped) => ("stopped", None),
+        Err(_) => ("failed", None),
+    };
+    Outcome { after, arrived: Some(arrived), ..Outcome::of(result) }
 }
 
 fn check_files(layout: &Layout, json: bool) -> Result<(), Failure> {

@@ -1,26 +1,37 @@
 //! The port where operators find health, metrics, claims and the console.
 
+use std::net::SocketAddr;
+
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::Settings;
 use ichido_admin::AdminPort;
 use ichido_serve::Failure;
-use ichido_settings::address;
 
 /// Where the port listens unless the settings say otherwise.
 pub(crate) const DEFAULT: &str = "127.0.0.1:9090";
 
+/// The address in the settings, if the port is not disabled.
+pub(crate) fn address(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
+    let listen = settings.admin_listen(DEFAULT)?.map(|listen| parse(settings, &listen));
+    listen.transpose()
+}
+
+fn parse(settings: &Settings, listen: &str) -> Result<SocketAddr, Failure> {
+    ichido_settings::address("admin.listen", listen).map_err(|invalid| settings.failure(&invalid))
+}
+
 /// Binds the port, if it is not disabled.
 pub(crate) async fn bind(settings: &Settings, listen: Option<String>) -> Result<Option<AdminPort>, Failure> {
     let Some(listen) = listen else { return Ok(None) };
-    let listen = address("admin.listen", &listen).map_err(|invalid| settings.failure(&invalid))?;
-    Ok(Some(AdminPort::bind(listen, settings.admin_token()?).await?))
+    let listen = parse(settings, &listen)?;
+    Ok(Some(AdminPort::bind(listen, settings.admin()?).await?))
 }
 
 /// The URL of the port, for the start line.
 pub(crate) fn describe(bound: Option<&AdminPort>) -> String {
-    bound.map_or_else(|| "no admin port".to_owned(), |bound| format!("admin on http://{}", bound.address()))
+    bound.map_or_else(|| "no admin port".to_owned(), |bound| format!("admin on {}", bound.url()))
 }
 
 /// An admin port that is being served. It stops last, because it shows how the shutdown proceeds.

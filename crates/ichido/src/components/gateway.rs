@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use ichido_gateway::Bound;
+use ichido_gateway::{Bound, Reloader};
 use ichido_serve::ledger::{ProcessLedger, Settings as LedgerSettings};
 use ichido_serve::{Audience, Component, Failure, Probe, try_connect};
 
-/// Assembles the gateway. It is ready once the completions that an outage left behind are in the ledger.
+/// Assembles the gateway, and what replaces its settings. It is ready once the completions that an outage left behind are
+/// in the ledger.
 pub(crate) async fn component(
     bound: Bound,
     shared: &ProcessLedger,
     ledger: &LedgerSettings,
     stop: CancellationToken,
-) -> Result<Component, Failure> {
+) -> Result<(Component, Reloader), Failure> {
     let summary = format!(
         "gateway listening on {}, {} → {}",
         bound.url(),
         bound.describe_routes(),
         bound.upstream_url()
     );
-    let (upstream, is_needed) = (bound.upstream().clone(), bound.ready_needs_upstream());
+    let is_needed = bound.ready_needs_upstream();
     let gateway = bound.build(shared.ledger.clone(), shared.for_routes(), ledger).await?;
     let mut probes = Vec::new();
     if let Some(journal) = gateway.journal() {
@@ -35,8 +36,10 @@ pub(crate) async fn component(
         });
         probes.push(("completion journal", Audience::Readyz, probe));
     }
+    let reloader = gateway.reloader();
+    let reloaded = reloader.clone();
     let probe: Probe = Arc::new(move || {
-        let upstream = upstream.clone();
+        let upstream = reloaded.upstream();
         Box::pin(async move {
             try_connect(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await
         })
@@ -46,5 +49,5 @@ pub(crate) async fn component(
         gateway.serve(stop).await;
         Ok(())
     });
-    Ok(Component { summary, probes, work })
+    Ok((Component { summary, probes, work }, reloader))
 }

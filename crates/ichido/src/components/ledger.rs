@@ -44,14 +44,19 @@ pub(crate) async fn open(
 
 /// The admin port of the process that holds the file ledger in `dir`, which is why opening it failed with `error`.
 pub(crate) fn holder(process: &ProcessSettings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
-    Remote::new(error_chain(error), HeldBy::of(dir), process.admin_token()?, holder_timeout(&process.ledger))
+    Remote::new(
+        error_chain(error),
+        HeldBy::of(dir),
+        &process.admin_client()?,
+        holder_timeout(&process.ledger),
+    )
 }
 
 /// The process whose admin port has this address.
 pub(crate) fn remote(process: &ProcessSettings, address: &str) -> Result<Remote, Failure> {
     let context = format!("using the admin port {address}");
     let holder = HeldBy { pid: None, admin: Some(address.to_owned()) };
-    Remote::new(context, holder, process.admin_token()?, holder_timeout(&process.ledger))
+    Remote::new(context, holder, &process.admin_client()?, holder_timeout(&process.ledger))
 }
 
 fn holder_timeout(settings: &Settings) -> Duration {

@@ -3,23 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::Either;
-use http::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
 use ichido_core::SystemClock;
 use ichido_meter::http::ServiceOptions;
 use ichido_meter::{Access, Options, Service, Store};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower_service::Service as _;
 
-use ichido_admin::Gate;
-use ichido_admin::UsageSource;
+use ichido_admin::{Gate, UsageSource, serve_router};
 use ichido_core::error_chain;
 use ichido_meter::settings::Settings;
 use ichido_serve::listener::{Limits, Listener, Protocol};
+use ichido_serve::tls::Certificate;
 use ichido_serve::{Audience, Component, Failure, Probe};
 
 /// Concurrent connections. Clients are senders, each with a few connections.
@@ -41,6 +36,7 @@ pub(crate) struct Meter {
     tenants: Vec<String>,
     gate: Option<Gate>,
     grace: Duration,
+    certificate: Option<Certificate>,
 }
 
 impl Bound {
@@ -72,7 +68,7 @@ impl Bound {
             .map_err(|error| Failure::usage(error_chain(&error)).at(&settings.database.location()))?;
         // Without tokens, pages in a browser on this machine must not get access, as at the admin port.
         let gate = match settings.access {
-            Access::Open => Some(Gate::new(settings.listen, None)),
+            Access::Open => Some(Gate::new(settings.listen, None, None)),
             Access::Tokens(_) => None,
         };
         let tenants = settings.access.tenants();
@@ -88,25 +84,25 @@ impl Bound {
             protocol: Protocol::Auto { streams_max: STREAMS_MAX },
             ..Limits::default()
         };
-        let tls = settings.tls.map(TlsAcceptor::from);
-        let listener = Listener { name: "meter", socket: listener, tls, limits };
-        Ok(Meter { listener, service, store, tenants, gate, grace: settings.shutdown })
+        let (tls, certificate) = settings.tls.map(|tls| Certificate::replaceable(&tls)).unzip();
+        let listener = Listener { name: "meter", socket: listener, tls: tls.map(TlsAcceptor::from), limits };
+        Ok(Meter { listener, service, store, tenants, gate, grace: settings.shutdown, certificate })
     }
 
-    /// Opens the meter as a component, and returns the usage that it counts.
+    /// Opens the meter as a component, and returns the usage that it counts, and its certificate.
     pub(crate) async fn component(
         self,
         stop: CancellationToken,
-    ) -> Result<(Component, UsageSource), Failure> {
+    ) -> Result<(Component, UsageSource, Option<Certificate>), Failure> {
         let summary = format!("meter listening on {}", self.describe());
         let meter = self.open().await?;
-        let usage = meter.usage();
+        let (usage, certificate) = (meter.usage(), meter.certificate.clone());
         let probes = vec![("meter", Audience::Readyz, meter.probe())];
         let work = Box::pin(async move {
             meter.serve(stop).await;
             Ok(())
         });
-        Ok((Component { summary, probes, work }, usage))
+        Ok((Component { summary, probes, work }, usage, certificate))
     }
 }
 
@@ -128,17 +124,7 @@ impl Meter {
     /// Serves until `stop`, then finishes requests that are running and closes the database.
     pub(crate) async fn serve(self, stop: CancellationToken) {
         let Self { listener, service, gate, grace, .. } = self;
-        let (router, gate) = (service.router.clone(), gate.map(Arc::new));
-        let service_for = move |_, _| {
-            let (router, gate) = (router.clone(), gate.clone());
-            service_fn(move |request: Request<Incoming>| {
-                match gate.as_ref().and_then(|gate| gate.admit(&request).err()) {
-                    Some(rejection) => Either::Left(std::future::ready(Ok(*rejection))),
-                    None => Either::Right(router.clone().call(request)),
-                }
-            })
-        };
-        let deadline = listener.serve(service_for, stop, grace).await;
+        let deadline = serve_router(listener, service.router.clone(), gate, stop, grace).await;
         // Batches that were accepted are counted, even if their senders are gone.
         if tokio::time::timeout_at(deadline, service.close()).await.is_err() {
             tracing::warn!("batches were not counted in time; their senders will retry");

@@ -8,10 +8,11 @@ mod server;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ichido_testkit::receiver::Receiver;
 use serde::Serialize;
 
 pub(super) use self::server::AllInOne;
-use super::delivery::receiver::{REJECTION, Receiver};
+use super::delivery::receiver::REJECTION;
 use super::delivery::sender::{EXIT_FAILED, EXIT_SPOOLED, Sender};
 use super::delivery::{self, ARRIVALS, BATCH};
 use super::effect_log::EffectLog;
@@ -73,9 +74,9 @@ pub(super) async fn run(sandbox: &Sandbox<'_>, earlier: Earlier<'_>) -> Result<(
 
 async fn run_in(sandbox: &Sandbox<'_>, earlier: Earlier<'_>) -> Result<(AllInOne, Report), Failure> {
     let mut report = Report::default();
-    let mut receiver = Receiver::start(&sandbox.dir.join(ARRIVALS)).await?;
-    leave_undelivered_batches(sandbox, &mut receiver, earlier.records, &mut report).await?;
-    let mut all_in_one = AllInOne::start(sandbox, receiver).await?;
+    let receiver = delivery::receiver::start(&sandbox.dir.join(ARRIVALS))?;
+    leave_undelivered_batches(sandbox, &receiver, earlier.records, &mut report).await?;
+    let all_in_one = AllInOne::start(sandbox, receiver).await?;
     repeat_orders(sandbox, &all_in_one, &mut report).await?;
     let code = usage::export(sandbox, all_in_one.meter, "usage-again").await?;
     if code != 0 {
@@ -88,7 +89,7 @@ async fn run_in(sandbox: &Sandbox<'_>, earlier: Earlier<'_>) -> Result<(AllInOne
     // Once this metric exists, the sender has tried the spooled batches and failed. It tries them again only when the
     // schedule or an operator says so, even though the receiver is back.
     wait_for_page(&all_in_one, "/metrics", "ichido_delivery_spool_files").await?;
-    all_in_one.receiver.come_back().await?;
+    all_in_one.receiver.come_back().map_err(delivery::receiver::failure)?;
     report.batches_in_spool = delivery::count_files(sandbox.dir, "spool")?;
     report.batches_in_failed = delivery::count_files(sandbox.dir, "failed")?;
     if (report.batches_in_spool, report.batches_in_failed) != (SPOOLED_BATCHES, 1) {
@@ -104,7 +105,7 @@ async fn run_in(sandbox: &Sandbox<'_>, earlier: Earlier<'_>) -> Result<(AllInOne
 /// Sends a batch that the receiver rejects, which goes to failed, and others while it is down, which stay in the spool.
 async fn leave_undelivered_batches(
     sandbox: &Sandbox<'_>,
-    receiver: &mut Receiver,
+    receiver: &Receiver,
     first: u32,
     report: &mut Report,
 ) -> Result<(), Failure> {
@@ -112,7 +113,7 @@ async fn leave_undelivered_batches(
     sender.write(first..first + BATCH - 1).await?;
     sender.write_invalid(first + BATCH - 1).await?;
     let rejected = sender.finish().await?;
-    receiver.go_down().await;
+    receiver.go_down().map_err(delivery::receiver::failure)?;
     let mut sender = Sender::start(sandbox, receiver)?;
     sender.write(first + BATCH..first + BATCH * (SPOOLED_BATCHES + 1)).await?;
     let spooled = sender.finish().await?;

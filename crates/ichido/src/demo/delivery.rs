@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use self::receiver::{LOSE_EVERY, Receiver};
+use self::receiver::LOSE_EVERY;
 use self::sender::{EXIT_SPOOLED, Sender};
 use super::effect_log::EffectLog;
 use super::report::{Comparison, ScenarioReport, print_counts};
@@ -20,6 +20,7 @@ pub(super) const BATCH: u32 = 10;
 /// The log of the records that the receiver counted, in the demo's directory.
 pub(super) const ARRIVALS: &str = "arrivals.log";
 const SCENARIO_MAX: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
@@ -52,15 +53,17 @@ pub(super) async fn run(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
 
 async fn run_in(sandbox: &Sandbox<'_>, records: u32) -> Result<Report, Failure> {
     let log = sandbox.dir.join(ARRIVALS);
-    let mut receiver = Receiver::start(&log).await?;
+    let receiver = receiver::start(&log)?;
     let mut broken = Vec::new();
     let third = records / 3;
 
     let mut sender = Sender::start(sandbox, &receiver)?;
     sender.write(0..third).await?;
-    receiver.wait_for_records(third / 2).await;
-    receiver.go_down().await;
-    let arrived_before_outage = receiver.counts().records;
+    while count(receiver.record_count()) < third / 2 {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    receiver.go_down().map_err(receiver::failure)?;
+    let arrived_before_outage: u32 = receiver.counts().values().sum();
     sender.write(third..2 * third).await?;
     let code = sender.finish().await?;
     let batches_spooled = count_files(sandbox.dir, "spool")?;
@@ -71,7 +74,7 @@ async fn run_in(sandbox: &Sandbox<'_>, records: u32) -> Result<Report, Failure> 
         broken.push(format!("the sender exited with code {code} while the receiver was down"));
     }
 
-    receiver.come_back().await?;
+    receiver.come_back().map_err(receiver::failure)?;
     let mut sender = Sender::start(sandbox, &receiver)?;
     sender.write(2 * third..records).await?;
     let code = sender.finish().await?;
@@ -89,12 +92,11 @@ async fn run_in(sandbox: &Sandbox<'_>, records: u32) -> Result<Report, Failure> 
     }
     let tally = EffectLog::read(&log)?.tally((0..records).map(record_name), "counted");
     broken.extend(tally.broken);
-    let counts = receiver.counts();
     Ok(Report {
         records,
-        requests: counts.requests,
-        responses_lost: counts.responses_lost,
-        duplicates_recognised: counts.duplicates,
+        requests: count(receiver.batch_count()),
+        responses_lost: count(receiver::responses_lost(&receiver)),
+        duplicates_recognised: count(receiver.batches().iter().filter(|batch| batch.is_known).count()),
         arrived_before_outage,
         batches_spooled,
         counted_once: tally.once,
@@ -115,8 +117,11 @@ pub(super) fn count_files(dir: &Path, name: &str) -> Result<u32, Failure> {
     let dir = dir.join("delivery").join(name);
     let entries = std::fs::read_dir(&dir)
         .map_err(|error| Failure::internal(format!("cannot read {}: {error}", dir.display())))?;
-    let files = entries.flatten().filter(|entry| entry.path().is_file()).count();
-    Ok(u32::try_from(files).unwrap_or(u32::MAX))
+    Ok(count(entries.flatten().filter(|entry| entry.path().is_file()).count()))
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl ScenarioReport for Report {

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -101,7 +100,7 @@ async fn run_in(sandbox: &Sandbox<'_>, events: u32) -> Result<Report, Failure> {
         instances.spawn(async move { instance.receive(events).await });
     }
     progress.reached(|progress| &progress.deliveries, (events - 1) * INSTANCES / 2).await;
-    claim_api.kill().await?;
+    claim_api.kill();
     progress.killed.cancel();
     progress.reached(|progress| &progress.retries, 1).await;
     let claim_api = start_claim_api(sandbox, address).await?;
@@ -130,8 +129,8 @@ fn event_name(number: u32) -> String {
 async fn start_claim_api(sandbox: &Sandbox<'_>, listen: SocketAddr) -> Result<ServerProcess, Failure> {
     let mut command = sandbox.ichido()?;
     command.env("LOG_LEVEL", "error").args(["claims", "--ledger", "file:events-ledger", "--listen"]);
-    command.arg(listen.to_string()).stderr(Stdio::piped()).stdout(Stdio::null());
-    ServerProcess::start(&mut command, "the claim API").await
+    command.arg(listen.to_string());
+    ServerProcess::start(command, "the claim API").await
 }
 
 /// An instance of the bot.

@@ -5,7 +5,6 @@ pub(super) mod caller;
 pub(super) mod orders_process;
 
 use std::net::SocketAddr;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -104,8 +103,8 @@ async fn run_in(sandbox: &Sandbox<'_>, orders: u32) -> Result<Report, Failure> {
     api = api.kill_and_restart(sandbox).await?;
     sandbox.say("kill -9: the API crashes halfway, and is restarted.");
     let endings: Vec<(u32, Ending)> = clients.join_all().await.into_iter().flatten().collect();
-    gateway.kill().await?;
-    api.kill().await?;
+    gateway.kill();
+    api.kill();
     Ok(Report::new(orders, &endings, &EffectLog::read(&sandbox.dir.join(ORDERS))?, &counts))
 }
 
@@ -200,8 +199,8 @@ async fn start_gateway(sandbox: &Sandbox<'_>, upstream: SocketAddr) -> Result<Se
     let mut command = sandbox.ichido()?;
     command.env("LOG_LEVEL", "error");
     command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", LEDGER]);
-    command.args(["--upstream", &format!("http://{upstream}")]).stderr(Stdio::piped()).stdout(Stdio::null());
-    ServerProcess::start(&mut command, "the gateway").await
+    command.args(["--upstream", &format!("http://{upstream}")]);
+    ServerProcess::start(command, "the gateway").await
 }
 
 impl ScenarioReport for Report {

@@ -14,7 +14,7 @@ use tokio::process::Child;
 use self::report::{Evidence, InDoubt, Report, Run};
 use super::effect_log::EffectLog;
 use super::ledger_worker::{self, CALLS_PER_OPERATION, EFFECTS};
-use super::sandbox::Sandbox;
+use super::sandbox::{Sandbox, spawn};
 use ichido_serve::Failure;
 
 /// The longest that one run of the worker process may take.
@@ -83,10 +83,8 @@ impl Scenario<'_> {
         if let Some(grants) = hang_after {
             command.arg("--hang-after").arg(grants.to_string());
         }
-        command
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| Failure::internal(format!("cannot start the worker process: {error}")))
+        command.stdout(Stdio::piped());
+        spawn(command, "the worker process")
     }
 
     async fn follow(&self, child: &mut Child, kill_after: Option<u32>) -> Result<Run, Failure> {

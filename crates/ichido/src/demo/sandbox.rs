@@ -1,9 +1,10 @@
 //! What every scenario runs in: the demo's arguments, its directory, and this program as child processes.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use tokio::process::Command;
+use tokio::process::Child;
 
 use crate::args::DemoArgs;
 use ichido_serve::Failure;
@@ -30,14 +31,18 @@ impl Sandbox<'_> {
 
     /// A command that runs this program in the demo's directory, without the user's settings.
     ///
-    /// The child is killed when its handle is dropped. It has its own process group: Ctrl-C reaches only the demo, which
-    /// then stops its children in order.
+    /// The child has its own process group: Ctrl-C reaches only the demo, which then stops its children in order.
     pub(super) fn ichido(&self) -> Result<Command, Failure> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::internal(format!("cannot find the path of this program: {error}")))?;
         let mut command = Command::new(program);
-        command.current_dir(self.dir).env_clear().stdin(Stdio::null()).kill_on_drop(true);
-        command.process_group(0);
+        command.current_dir(self.dir).env_clear().stdin(Stdio::null()).process_group(0);
         Ok(command)
     }
+}
+
+/// Starts a child that is killed when its handle is dropped.
+pub(super) fn spawn(command: Command, name: &str) -> Result<Child, Failure> {
+    let child = tokio::process::Command::from(command).kill_on_drop(true).spawn();
+    child.map_err(|error| Failure::internal(format!("cannot start {name}: {error}")))
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::lossy_proxy::LossyProxy;
 use super::http_get::http_get;
 use super::report::{Comparison, ScenarioReport};
-use super::sandbox::Sandbox;
+use super::sandbox::{Sandbox, spawn};
 use super::server_process::ServerProcess;
 use crate::output;
 use ichido_serve::Failure;
@@ -90,7 +90,7 @@ pub(super) async fn run(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
 async fn run_in(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
     let used = write_usage(&sandbox.dir.join(FILE), sandbox.args.keys * CALLS_PER_KEY)?;
     let meter = start_meter(sandbox).await?;
-    let proxy = LossyProxy::start(meter.address).await?;
+    let proxy = LossyProxy::start(meter.address)?;
     let mut broken = Vec::new();
     for data_dir in EXPORTS {
         let code = export(sandbox, proxy.address(), data_dir).await?;
@@ -99,18 +99,19 @@ async fn run_in(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
         }
     }
     let counted = query_meter(meter.address).await?;
-    meter.kill().await?;
+    meter.kill();
     let is_same = (counted.request_count, counted.total_tokens, &counted.cost_actual)
         == (used.request_count, used.total_tokens, &used.cost_actual);
     if !is_same {
         broken.push(format!("the meter counted {counted:?}, but {used:?} was used"));
     }
+    let traffic = proxy.traffic();
     Ok(Report {
         used,
         counted,
-        requests: proxy.requests(),
-        responses_lost: proxy.responses_lost(),
-        records_received: proxy.records(),
+        requests: traffic.requests,
+        responses_lost: traffic.responses_lost,
+        records_received: traffic.records,
         broken,
     })
 }
@@ -150,8 +151,8 @@ fn write_usage(file: &Path, calls: u32) -> Result<Totals, Failure> {
 async fn start_meter(sandbox: &Sandbox<'_>) -> Result<ServerProcess, Failure> {
     let mut command = sandbox.ichido()?;
     command.env("LOG_LEVEL", "error").args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]);
-    command.args(["--db", DATABASE]).stderr(Stdio::piped()).stdout(Stdio::null());
-    ServerProcess::start(&mut command, "the meter").await
+    command.args(["--db", DATABASE]);
+    ServerProcess::start(command, "the meter").await
 }
 
 /// Exports the month to the meter and returns the exit code. The data directory holds what the exporter remembers.
@@ -170,8 +171,8 @@ pub(super) async fn export(sandbox: &Sandbox<'_>, meter: SocketAddr, data_dir: &
         .env("RETRY_BACKOFF_MS", "20")
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let status = command.status().await;
-    let status = status.map_err(|error| Failure::internal(format!("cannot run the export: {error}")))?;
+    let status = spawn(command, "the export")?.wait().await;
+    let status = status.map_err(|error| Failure::internal(format!("cannot wait for the export: {error}")))?;
     Ok(status.code().unwrap_or(-1))
 }
 

@@ -60,7 +60,8 @@ pub(super) fn mark_key(key: &MarkKey) -> String {
     if key.text().starts_with(CLAIMS) { format!("{ESCAPED}{}", key.index()) } else { key.text().to_owned() }
 }
 
-fn encode(request: &Request, now: Timestamp) -> Item {
+/// The item of a mark.
+pub(super) fn encode(request: &Request, now: Timestamp) -> Item {
     let mut item: Item =
         request.metadata.iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
     let event_key = mark_key(&request.key);

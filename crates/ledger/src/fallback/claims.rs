@@ -26,6 +26,9 @@ impl Fallback {
                 if self.pending().has_claim(index) {
                     continue;
                 }
+                if maybe_granted {
+                    self.take_back_abandoned_grant(&request.key, request.token).await?;
+                }
                 match self.primary.claim(request).await {
                     Ok(claim) => {
                         let claim =
@@ -37,11 +40,18 @@ impl Fallback {
                         }
                         return Ok(Claimed { claim, degraded: false });
                     }
-                    Err(error) if error.is_outage() => {
+                    Err(error) => {
                         maybe_granted |= error.effect() == Effect::Unknown;
+                        if maybe_granted {
+                            // Noted before others see that the call has ended: a claim that is granted here next must
+                            // not meet this grant in the primary when it is handed over.
+                            self.add_abandoned_grant(&request.key, request.token).await;
+                        }
+                        if !error.is_outage() {
+                            return Err(error);
+                        }
                         self.degrade(&error).await;
                     }
-                    Err(error) => return Err(error),
                 }
                 drop(call);
             }
@@ -58,8 +68,8 @@ impl Fallback {
         }
     }
 
-    /// If `maybe_granted`, the primary may have granted this call although its reply was lost. Unless the local
-    /// ledger granted it as well, nobody holds that grant.
+    /// If `maybe_granted`, the primary may have granted this call although its reply was lost, and the grant is noted as
+    /// abandoned. If the local ledger granted it as well, it has a holder after all.
     async fn degraded_result(
         &self,
         request: &ClaimRequest,
@@ -67,8 +77,8 @@ impl Fallback {
         maybe_granted: bool,
     ) -> Result<Claimed> {
         let is_granted = matches!(&claim, Claim::Granted(grant) if grant.token == request.token);
-        if maybe_granted && !is_granted {
-            self.add_abandoned_grant(&request.key, request.token).await;
+        if maybe_granted && is_granted {
+            self.take_back_abandoned_grant(&request.key, request.token).await?;
         }
         Ok(Claimed { claim, degraded: true })
     }

@@ -86,8 +86,9 @@ impl Fallback {
     }
 
     pub(super) async fn hand_over_claims(&self, report: &mut Report) -> Result<()> {
-        self.release_abandoned_grants(report).await?;
+        // In this order: whoever granted one of these claims here had seen all abandoned grants of its key noted.
         let claims = self.pending().claims();
+        self.release_abandoned_grants(report).await?;
         for key in claims {
             self.hand_over(&key, report).await?;
         }
@@ -192,11 +193,26 @@ impl Fallback {
         Ok(())
     }
 
+    /// The caller claims again with the same token, or was granted the claim here: nobody may release its grant any more.
+    /// Waits for a release in progress.
+    pub(super) async fn take_back_abandoned_grant(&self, key: &Key, token: Token) -> Result<()> {
+        let _turn = self.abandoned_lock.lock().await;
+        let is_noted = self.pending().has_abandoned_grant(token);
+        match is_noted {
+            true => self.remove_abandoned_grant(&AbandonedGrant { key: key.clone(), token }).await,
+            false => Ok(()),
+        }
+    }
+
     /// Releases abandoned grants in the primary, so that they neither block a claim that is handed over nor lapse
     /// into doubt.
     pub(super) async fn release_abandoned_grants(&self, report: &mut Report) -> Result<()> {
         let abandoned_grants = self.pending().abandoned_grants();
         for grant in abandoned_grants {
+            let _turn = self.abandoned_lock.lock().await;
+            if !self.pending().has_abandoned_grant(grant.token) {
+                continue;
+            }
             match self.primary.settle(&grant.key, grant.token, &Settle::Release).await {
                 Ok(_) => {}
                 Err(error) if error.is_outage() => return Err(error),

@@ -94,6 +94,10 @@ impl PendingHandover {
         self.abandoned_grants.values().cloned().collect()
     }
 
+    pub(super) fn has_abandoned_grant(&self, token: Token) -> bool {
+        self.abandoned_grants.contains_key(&token)
+    }
+
     pub(super) fn add_abandoned_grant(&mut self, grant: AbandonedGrant) {
         self.abandoned_grants.insert(grant.token, grant);
     }

@@ -35,7 +35,7 @@ impl CallError {
     /// Converts the error into the ledger's.
     pub(super) fn into_error(self, doing: &'static str) -> Error {
         let is_server_error = matches!(self.error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        let never = is_server_error
+        let has_no_effect = is_server_error
             || self.error.is_connection_refusal()
             || matches!(
                 self.error.kind(),
@@ -45,7 +45,7 @@ impl CallError {
             );
         let failure = Error::new(kind(&self.error), doing);
         let failure = failure.caused_by(self.error);
-        if self.sent && !never { failure.with_unknown_effect() } else { failure }
+        if self.sent && !has_no_effect { failure.with_unknown_effect() } else { failure }
     }
 }
 

@@ -230,3 +230,20 @@ fn invalid_value_in_the_file_is_located_even_if_a_flag_overrides_it() {
     let error = sources.check_file::<RawFile>().unwrap_err().to_string();
     assert_eq!(error, "door.listen: expected a string, found a whole number (door.toml:2)");
 }
+
+#[test]
+fn changes_name_each_setting_with_another_value() {
+    let (before, _) =
+        read("[door]\nqueue = 3\n[[door.guests]]\nname = \"a\"\n", &[("DOOR_SECRET", "hunter2")], &[])
+            .unwrap();
+    let after = "[door]\nbell = true\nlisten = \"127.0.0.1:80\"\n[[door.guests]]\nname = \"b\"\n[[door.guests]]\ntables = 2\n";
+    let (after, _) = read(after, &[("DOOR_SECRET", "hunter3")], &[]).unwrap();
+    let names = ["door.queue", "door.bell", "door.secret", "door.guests[0].name", "door.guests[1].tables"];
+    let mut changes = after.changes(&before);
+    assert!(!changes.contains(&"door.listen".to_owned()), "set to its default");
+    changes.sort();
+    let mut names = names.map(ToOwned::to_owned);
+    names.sort();
+    assert_eq!(changes, names);
+    assert!(after.changes(&after).is_empty());
+}

@@ -1,11 +1,10 @@
 //! `ichido run` with every component, an orders API behind its gateway, and a receiver for its sender.
 
 use std::net::SocketAddr;
-use std::process::Stdio;
 
+use ichido_testkit::receiver::Receiver;
 use serde_json::json;
 
-use crate::demo::delivery::receiver::Receiver;
 use crate::demo::delivery::sender::delivery_settings;
 use crate::demo::gateway::LEDGER;
 use crate::demo::gateway::orders_process::OrdersProcess;
@@ -43,10 +42,8 @@ impl AllInOne {
         delivery_settings(&mut command, sandbox, &receiver)
             .args(["run", "--config", SETTINGS, "--admin", "127.0.0.1:0"])
             .env("LOG_LEVEL", "error")
-            .env("RESEND_CRON", RESEND_CRON)
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null());
-        let process = ServerProcess::start(&mut command, "ichido run").await?;
+            .env("RESEND_CRON", RESEND_CRON);
+        let process = ServerProcess::start(command, "ichido run").await?;
         let address = |text: &str| process.address_after(&format!("{text} on http://"));
         Ok(Self {
             console: address("admin")?,
@@ -90,10 +87,10 @@ impl AllInOne {
     }
 
     /// Stops ichido first, so that it can finish requests that are running, then the orders API and the receiver.
-    pub(in crate::demo) async fn stop(mut self) -> Result<(), Failure> {
+    pub(in crate::demo) async fn stop(self) -> Result<(), Failure> {
         let stopped = self.process.stop().await;
-        self.orders_api.kill().await?;
-        self.receiver.go_down().await;
+        self.orders_api.kill();
+        drop(self.receiver);
         stopped
     }
 }

@@ -1,14 +1,14 @@
 //! A run of `ichido send` that reads its records from a pipe, so that an outage can happen in the middle of it.
 
 use std::ops::Range;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
+use ichido_testkit::receiver::Receiver;
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
-use super::receiver::Receiver;
 use super::{BATCH, record_name};
-use crate::demo::sandbox::Sandbox;
+use crate::demo::sandbox::{Sandbox, spawn};
 use ichido_serve::Failure;
 
 /// Exit codes of `ichido send`.
@@ -27,10 +27,7 @@ impl Sender {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child = command
-            .spawn()
-            .map_err(|error| Failure::internal(format!("cannot start the sender: {error}")))?;
-        Ok(Self { child })
+        Ok(Self { child: spawn(command, "the sender")? })
     }
 
     /// Writes these records to the sender.
@@ -72,7 +69,7 @@ pub(in crate::demo) fn delivery_settings<'a>(
 ) -> &'a mut Command {
     command
         .env("DATA_DIR", sandbox.dir.join("delivery"))
-        .env("EXTERNAL_API_ENDPOINT", receiver.url())
+        .env("EXTERNAL_API_ENDPOINT", format!("http://{}/v1/usage", receiver.address()))
         .env("EXTERNAL_API_TOKEN", "demo")
         .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "true")
         .env("BATCH_SIZE", BATCH.to_string())

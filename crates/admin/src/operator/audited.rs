@@ -1,0 +1,151 @@
+//! Operator actions that leave entries in the audit log.
+
+use ichido_core::{Key, Scope};
+use ichido_ledger::{Page, Query, Stats, Swept};
+
+use super::find::FoundClaim;
+use super::{ClaimSelector, ClaimView, Local, Operator, Refusal, ResolveAs, ResolvedClaim};
+use crate::audit_log::{Action, Actor, AuditLog, Outcome, Pending, blocking};
+
+/// A ledger of this process, used by somebody.
+#[derive(Clone, Debug)]
+pub struct Audited {
+    /// The ledger.
+    pub operator: Local,
+    /// Where actions are recorded.
+    pub audit: AuditLog,
+    /// Who acts.
+    pub actor: Actor,
+}
+
+/// What is done to a claim.
+enum Act<'a> {
+    Resolve(&'a ResolveAs),
+    Release { force: bool },
+}
+
+impl Act<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Act::Resolve(ResolveAs::Done(_)) => "resolve as done",
+            Act::Resolve(ResolveAs::Absent) => "resolve as absent",
+            Act::Release { force: true } => "release by force",
+            Act::Release { force: false } => "release",
+        }
+    }
+}
+
+impl Audited {
+    /// Resolves a claim in doubt.
+    pub async fn resolve(
+        &self,
+        selector: &ClaimSelector,
+        resolve_as: &ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let found = self.operator.find_to_resolve(selector).await;
+        self.act(selector, found, Act::Resolve(resolve_as)).await
+    }
+
+    /// Releases a key.
+    pub async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
+        let found = self.operator.find_to_release(selector).await;
+        self.act(selector, found, Act::Release { force }).await
+    }
+
+    /// One step of a sweep.
+    pub async fn sweep_step(&self) -> Result<Swept, Refusal> {
+        let pending = self.begin(Action::named("sweep")).await?;
+        let swept = self.operator.sweep_step().await;
+        let outcome = match &swept {
+            Ok(swept) => Outcome { removed: Some(swept.removed), ..Outcome::of("applied") },
+            Err(refusal) => Outcome::of(refusal.code()),
+        };
+        finish(pending, outcome, swept).await
+    }
+
+    async fn act(
+        &self,
+        selector: &ClaimSelector,
+        found: Result<FoundClaim, Refusal>,
+        act: Act<'_>,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let action = Action { index: Some(index_of(selector, &found)), ..Action::named(act.name()) };
+        let found = match found {
+            Ok(found) => found,
+            Err(refusal) => {
+                let (audit, actor, outcome) =
+                    (self.audit.clone(), self.actor.clone(), Outcome::of(refusal.code()));
+                blocking(move || audit.record(&actor, &action, outcome)).await.map_err(Refusal::not_begun)?;
+                return Err(refusal);
+            }
+        };
+        let before = found.summary.state.as_str().to_owned();
+        let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
+        let result = match act {
+            Act::Resolve(resolve_as) => self.operator.resolve_found(found, resolve_as).await,
+            Act::Release { force } => self.operator.release_found(found, force).await,
+        };
+        let (code, after) = match &result {
+            Ok(resolved) => ("applied", Some(resolved.state.clone())),
+            Err(refusal) => (refusal.code(), refusal.state_left(&before)),
+        };
+        finish(pending, Outcome { after, ..Outcome::of(code) }, result).await
+    }
+
+    async fn begin(&self, action: Action) -> Result<Pending, Refusal> {
+        let (audit, actor) = (self.audit.clone(), self.actor.clone());
+        blocking(move || audit.begin(actor, action)).await.map_err(Refusal::not_begun)
+    }
+}
+
+/// Records the result, and returns it. If that fails, an action that was carried out is not reported as done.
+async fn finish<T>(pending: Pending, outcome: Outcome, result: Result<T, Refusal>) -> Result<T, Refusal> {
+    match (blocking(move || pending.finish(outcome)).await, result) {
+        (Ok(()), result) => result,
+        (Err(error), Ok(_)) => Err(Refusal::not_recorded(&error)),
+        (Err(error), Err(refusal)) => {
+            tracing::error!(%error, "cannot record the result of an operator action");
+            Err(refusal)
+        }
+    }
+}
+
+/// The index of the claim, or of the requested key if no claim was found. Missing parts of the scope count as empty.
+fn index_of(selector: &ClaimSelector, found: &Result<FoundClaim, Refusal>) -> String {
+    if let Ok(found) = found {
+        return found.summary.index.clone();
+    }
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let key = Key::new(Scope::new(part(&selector.tenant), part(&selector.route)), selector.key.clone());
+    key.map_or_else(|_| "-".to_owned(), |key| key.index().to_string())
+}
+
+impl Operator for Audited {
+    async fn list(&self, query: &Query) -> Result<Page, Refusal> {
+        self.operator.list(query).await
+    }
+
+    async fn show(&self, selector: &ClaimSelector) -> Result<ClaimView, Refusal> {
+        self.operator.show(selector).await
+    }
+
+    async fn resolve(
+        &self,
+        selector: &ClaimSelector,
+        resolve_as: &ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        Audited::resolve(self, selector, resolve_as).await
+    }
+
+    async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
+        Audited::release(self, selector, force).await
+    }
+
+    async fn sweep_step(&self) -> Result<Swept, Refusal> {
+        Audited::sweep_step(self).await
+    }
+
+    async fn stats(&self) -> Result<Stats, Refusal> {
+        self.operator.stats().await
+    }
+}

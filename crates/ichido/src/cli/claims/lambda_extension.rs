@@ -1,0 +1,137 @@
+//! `ichido claims --lambda-extension`: the claim API inside the sandbox of an AWS Lambda function.
+//!
+//! Lambda freezes the sandbox whenever the function and its extensions wait for the next event, for milliseconds or for
+//! hours. So nothing here runs between two events: no console, no sweeper (the table removes expired records itself, or
+//! another process does), no timers. What must happen from time to time happens when an event arrives.
+//!
+//! - Leases are judged by the ledger. On DynamoDB, a claim counts as silent after two sightings a full lease apart, both
+//!   read from the table, on a clock (`CLOCK_MONOTONIC`) that either counts the freeze, which is then true silence, or
+//!   stops, which delays doubt but never hastens it.
+//! - A connection to the ledger that died during the freeze fails, and the call is retried with the same nonce.
+//! - The function's connections are closed after each response, so that none can time out during the freeze.
+//!
+//! The extension registers before it opens the ledger: Lambda starts the function meanwhile.
+
+mod extensions_api;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use self::extensions_api::{Event, Extension, Phase};
+use crate::args::ClaimsArgs;
+use crate::components::ledger;
+use crate::settings::Settings;
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
+use ichido_ledger::Ledger;
+use ichido_serve::ledger::ProcessLedger;
+use ichido_serve::{Failure, Readiness, metrics, shutdown};
+
+/// Lambda kills the sandbox 2 s after SHUTDOWN.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(1_800);
+/// How much of that time requests may take. The rest is for the handover to the ledger.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(1_000);
+
+pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
+    let extension = Extension::register(&executable_name()).await?;
+    let stop = shutdown::on_signals()?;
+    let sandbox = match Sandbox::start(args, stop.clone()).await {
+        Ok(sandbox) => sandbox,
+        Err(failure) => return Err(extension.report(Phase::Init, failure).await),
+    };
+    let followed = sandbox.follow(&extension, &stop).await;
+    stop.cancel();
+    let closed = match tokio::time::timeout(SHUTDOWN_TIMEOUT, sandbox.close()).await {
+        Ok(closed) => closed,
+        Err(_) => {
+            tracing::warn!("requests or the handover to the ledger did not finish in time");
+            Ok(())
+        }
+    };
+    match followed.and(closed) {
+        Ok(()) => Ok(()),
+        Err(failure) => Err(extension.report(Phase::Exit, failure).await),
+    }
+}
+
+/// Lambda expects the file name of the executable in `/opt/extensions`.
+fn executable_name() -> String {
+    let started_as = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&started_as).file_name();
+    name.map_or_else(|| "ichido".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The claim API while it is served.
+struct Sandbox {
+    serving: JoinHandle<()>,
+    shared: ProcessLedger,
+    settings: Settings,
+    metrics: metrics::Handle,
+}
+
+impl Sandbox {
+    async fn start(args: &ClaimsArgs, stop: CancellationToken) -> Result<Self, Failure> {
+        let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
+        if settings.ledger.is_local() {
+            return Err(Failure::usage(
+                "ledger.url: a Lambda extension needs a ledger that all sandboxes share: set ICHIDO_LEDGER_URL, for \
+                 example to dynamodb://TABLE",
+            ));
+        }
+        let metrics = metrics::install()?;
+        let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
+        let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true).await?;
+        let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
+        errln!(
+            "ichido claims: listening on {}, ledger {} ({})",
+            bound.url(),
+            settings.ledger.location(),
+            ledger.capabilities()
+        );
+        let admin = Admin {
+            ledger: shared.for_operators(),
+            api: ClaimApi::new(shared.for_api(), settings.log_keys),
+            readiness: Readiness::for_ledger(&ledger),
+            metrics: metrics.clone(),
+            console: ConsoleOptions::default(),
+        };
+        let serving = tokio::spawn(bound.serve_api(admin, stop, DRAIN_TIMEOUT));
+        Ok(Self { serving, shared, settings, metrics })
+    }
+
+    /// Follows the events of the sandbox until SHUTDOWN, or until the process is asked to stop.
+    async fn follow(&self, extension: &Extension, stop: &CancellationToken) -> Result<(), Failure> {
+        let mut maintenance = JoinSet::new();
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                event = extension.next_event() => event?,
+            };
+            match event {
+                Event::Invoke => {
+                    self.metrics.run_upkeep();
+                    while maintenance.try_join_next().is_some() {}
+                    if maintenance.is_empty() {
+                        maintenance.spawn(maintain(self.shared.for_api()));
+                    }
+                }
+                Event::Shutdown { reason } => {
+                    tracing::info!(reason, "shutting down");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn close(self) -> Result<(), Failure> {
+        let _ = self.serving.await;
+        self.shared.close().await.map_err(|error| self.settings.ledger.failure(error))
+    }
+}
+
+/// Finds out whether an outage is over, and hands over what the fallback granted meanwhile.
+async fn maintain(ledger: Ledger) {
+    ledger.maintain_fallback().await;
+}
