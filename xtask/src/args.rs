@@ -1,6 +1,7 @@
 //! Parses the command line into an [`Invocation`], or a [`Refusal`] with the reason.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
@@ -13,9 +14,14 @@ Usage: cargo xtask COMMAND
                            without COMMAND, print the addresses and wait for the end of input
   bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, claims,
                            delivery, usage, console
-  ci                       check formatting and lints, and run all tests
+  ci                       check formatting, lints, documentation and packages, and run all tests
   lint                     check the layering of crates and find cycles between modules (see `lint --help`)
   deny                     check licences, bans, sources and advisories with cargo-deny
+  package [--dist] [--program FILE] [--out DIR]
+                           build the npm and Python packages into DIR (target/packages), with FILE or with a program
+                           that is built now: fast, or for distribution with --dist
+  release                  build every artefact of a release, with checksums, into dist/; upload nothing
+  nightly                  build the packages of all platforms that this machine has compilers for
 
 To use a server of your own, set its variable: ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL,
 ICHIDO_TEST_REDIS_CLUSTER_URL, ICHIDO_TEST_REDIS_TLS_URL, ICHIDO_TEST_DYNAMODB_URL or
@@ -49,6 +55,18 @@ pub(crate) enum Invocation {
     Ci,
     Lint,
     Deny,
+    Package { profile: Profile, program: Option<PathBuf>, out: Option<PathBuf> },
+    Release,
+    Nightly,
+}
+
+/// How the program is compiled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Profile {
+    /// As for the tests: most of it is compiled already.
+    Release,
+    /// Small and fast, but slow to compile.
+    Dist,
 }
 
 /// A benchmark that `cargo xtask bench` knows.
@@ -102,13 +120,39 @@ impl Invocation {
             ["ci"] if extra.is_empty() => Ok(Self::Ci),
             ["lint"] if extra.is_empty() => Ok(Self::Lint),
             ["deny"] if extra.is_empty() => Ok(Self::Deny),
+            ["release"] if extra.is_empty() => Ok(Self::Release),
+            ["nightly"] if extra.is_empty() => Ok(Self::Nightly),
+            ["package", options @ ..] if extra.is_empty() => parse_package(options),
             ["test" | "servers" | "bench", ..] => {
                 bail!(Refusal(format!("put arguments to pass on after `--`\n\n{USAGE}")))
             }
-            ["ci" | "lint" | "deny", ..] => bail!(Refusal(format!("`{}` takes no arguments", own[0]))),
+            ["ci" | "lint" | "deny" | "release" | "nightly", ..] => {
+                bail!(Refusal(format!("`{}` takes no arguments", own[0])))
+            }
             [other, ..] => bail!(Refusal(format!("unknown command `{other}`\n\n{USAGE}"))),
         }
     }
+}
+
+fn parse_package(options: &[&str]) -> Result<Invocation> {
+    let (mut profile, mut program, mut out) = (Profile::Release, None, None);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        let mut path = || match options.next() {
+            Some(path) => Ok(Some(PathBuf::from(path))),
+            None => bail!(Refusal(format!("{option} requires a path"))),
+        };
+        match *option {
+            "--dist" => profile = Profile::Dist,
+            "--program" => program = path()?,
+            "--out" => out = path()?,
+            other => bail!(Refusal(format!("unknown option `{other}` of package\n\n{USAGE}"))),
+        }
+    }
+    if profile == Profile::Dist && program.is_some() {
+        bail!(Refusal("--dist builds a program, and --program gives one; use one of them".into()));
+    }
+    Ok(Invocation::Package { profile, program, out })
 }
 
 impl Bench {
@@ -144,6 +188,18 @@ mod tests {
     #[test]
     fn unknown_arguments_are_refused() {
         for line in ["tset", "test ledger", "bench", "bench lodger", "ci -- fast", "lint all", "deny now"] {
+            assert!(parse(line).unwrap_err().is::<Refusal>(), "{line}");
+        }
+    }
+
+    #[test]
+    fn package_takes_options_in_any_order() {
+        let (program, out) = (Some("a/ichido".into()), Some("b".into()));
+        let expected = Invocation::Package { profile: Profile::Release, program, out };
+        assert_eq!(parse("package --out b --program a/ichido").unwrap(), expected);
+        let expected = Invocation::Package { profile: Profile::Dist, program: None, out: None };
+        assert_eq!(parse("package --dist").unwrap(), expected);
+        for line in ["package --out", "package --fast", "package --dist --program a", "release now"] {
             assert!(parse(line).unwrap_err().is::<Refusal>(), "{line}");
         }
     }

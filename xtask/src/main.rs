@@ -15,6 +15,7 @@ mod fetch;
 mod install;
 mod lint;
 mod node;
+mod packages;
 mod phase;
 mod process;
 mod python;
@@ -50,5 +51,10 @@ fn run(invocation: Invocation) -> Result<u8> {
         Invocation::Ci => commands::ci::run(),
         Invocation::Lint => commands::lint::run(),
         Invocation::Deny => commands::deny::run(),
+        Invocation::Package { profile, program, out } => {
+            commands::package::run(profile, program.as_deref(), out.as_deref())
+        }
+        Invocation::Release => commands::release::run(),
+        Invocation::Nightly => commands::nightly::run(),
     }
 }

@@ -31,7 +31,14 @@ const FASTAPI: Environment =
 const CFN_LINT: Environment =
     Environment { name: "python-cfn-lint", list: include_str!("../python-cfn-lint.txt") };
 
-const ALL: [Environment; 4] = [CLIENTS, OPENAPI, FASTAPI, CFN_LINT];
+/// Builds and tests `packages/python`.
+const PACKAGE: Environment =
+    Environment { name: "python-package", list: include_str!("../python-package.txt") };
+/// Checks `deploy` against its schemas.
+const VALIDATORS: Environment =
+    Environment { name: "python-validators", list: include_str!("../python-validators.txt") };
+
+const ALL: [Environment; 6] = [CLIENTS, OPENAPI, FASTAPI, CFN_LINT, PACKAGE, VALIDATORS];
 
 /// The interpreter that has the clients.
 pub(crate) fn interpreter() -> PathBuf {
@@ -53,6 +60,16 @@ pub(crate) fn cfn_lint() -> PathBuf {
     CFN_LINT.program("cfn-lint")
 }
 
+/// The interpreter that builds and tests the Python package.
+pub(crate) fn package_interpreter() -> PathBuf {
+    PACKAGE.program("python")
+}
+
+/// The directory with the programs that check files against their schemas.
+pub(crate) fn validators() -> PathBuf {
+    VALIDATORS.home().join("bin")
+}
+
 /// Adds the Debian packages that are missing.
 pub(crate) fn needs(missing: &mut Missing) {
     missing.program("python3", "python3");
@@ -70,6 +87,11 @@ fn has_venv() -> bool {
 /// Creates the environments unless they are cached.
 pub(crate) fn fetch() -> Result<()> {
     ALL.iter().try_for_each(Environment::fetch)
+}
+
+/// Creates the environment of [`package_interpreter`] unless it is cached.
+pub(crate) fn fetch_package() -> Result<()> {
+    PACKAGE.fetch()
 }
 
 impl Environment {

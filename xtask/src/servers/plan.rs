@@ -10,7 +10,7 @@ use crate::certificates::Certificates;
 use crate::fetch::Package;
 use crate::install::{Missing, find_on_path};
 use crate::phase::Phase;
-use crate::{browser, node, python};
+use crate::{browser, node, packages, python};
 
 const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
 const CREDENTIALS: [(&str, &str); 3] =
@@ -105,10 +105,13 @@ impl Plan {
         browser::needs(&mut missing);
         missing.program("curl", "curl");
         missing.program("nginx", "nginx");
+        missing.program("npm", "npm");
         missing.program("openssl", "openssl");
         missing.program("promtool", "prometheus");
         missing.program("pgbouncer", "pgbouncer");
         missing.program("systemd-analyze", "systemd");
+        missing.program("lintian", "lintian");
+        missing.program("objdump", "binutils");
         missing
     }
 
@@ -124,7 +127,8 @@ impl Plan {
             }
         }
         python::fetch()?;
-        node::fetch()
+        node::fetch()?;
+        packages::fetch()
     }
 
     pub(super) fn roles(&self) -> impl Iterator<Item = Role> {
@@ -145,12 +149,16 @@ impl Plan {
         if self.0.contains(&Role::RedisTls) || !is_set(CA_FILE) {
             set(CA_FILE, certificates.map(|certificates| certificates.authority.clone()));
         }
+        set("ICHIDO_TEST_XTASK", env::current_exe().ok());
         set("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
         set("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
         set("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
         set("ICHIDO_TEST_UVICORN", Some(python::uvicorn()));
         set("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
+        set("ICHIDO_TEST_PYTHON_PACKAGE", Some(python::package_interpreter()));
+        set("ICHIDO_TEST_VALIDATORS", Some(python::validators()));
         set("ICHIDO_TEST_NODE", Some(node::program()));
+        set("ICHIDO_TEST_NPM_LIBRARY", Some(packages::npm_library_home()));
         set("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
         set("ICHIDO_TEST_CHROMEDRIVER", find_on_path(browser::DRIVER));
         set("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
