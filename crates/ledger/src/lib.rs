@@ -30,6 +30,8 @@ mod index_map;
 mod lazy_timeout;
 mod ledger;
 mod listing;
+#[cfg(feature = "file")]
+pub mod log;
 mod mark_batch;
 pub mod memory;
 mod metrics;
@@ -43,6 +45,8 @@ mod renewal;
 mod results;
 mod retry;
 mod settings;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod stats;
 mod waiters;
 

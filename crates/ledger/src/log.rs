@@ -1,0 +1,50 @@
+//! Appends claims to a segmented log and finds them by hash. This is the store of `file:` ledgers, without its threads.
+//!
+//! ```text
+//! calls ──▶ round: decide ──▶ engine: one frame, write, sync ──▶ view: index, records ──▶ answers
+//!                                 │ segment full                    ▲ readers, without the writer
+//!                                 ▼                                 │
+//!                              jobs, compaction: indexes, dropped and recycled segments
+//! ```
+//!
+//! What must stay true:
+//!
+//! - **Nothing is answered that is not durable.** A frame is synced before readers can see it, and its callers are answered
+//!   after that.
+//! - **A failed write or sync stops the store** until it was opened again and its end was written anew (`recovery`).
+//! - **A store that fell behind what it acknowledged is not opened** (`high_water`, `scan`).
+//! - **Bytes that do not decode are an error**, never an absent claim (`format` and `codec` draw the bytes).
+//! - **Segments are dropped from the old end only**, after the log says so (`compaction`).
+//! - **Claims of an earlier process are in doubt** from the next opening on (`openings`).
+//!
+//! Everything durable goes through [`storage`], which a simulated disk implements too.
+
+mod active;
+mod call;
+mod codec;
+mod compaction;
+mod engine;
+mod fault;
+mod format;
+mod hash_index;
+mod high_water;
+mod identity;
+mod jobs;
+mod open_cache;
+mod openings;
+mod options;
+mod reader;
+mod recovery;
+mod round;
+mod scan;
+mod spares;
+pub mod storage;
+mod view;
+
+pub(crate) use call::{Answer, Call, Reply};
+pub(crate) use compaction::{Compaction, Effort, Next};
+pub(crate) use engine::Engine;
+pub(crate) use options::Options;
+pub use options::PlantedBug;
+pub(crate) use recovery::{Opened, Reason, open};
+pub(crate) use view::View;

@@ -1,0 +1,472 @@
+//! The writing side of a store: decides calls, writes them as one frame, syncs it, and only then shows and answers them.
+//!
+//! There are no threads here. Whoever owns the engine calls [`Engine::run`] with the calls that are waiting; a simulation does
+//! so step by step. If a write or a sync fails, nobody knows what of it is on the disk: the engine refuses everything from
+//! then on, and the store must be opened again ([`super::recovery`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ichido_core::{Index, Outcome, Record, State, Timestamp, mark};
+
+use super::active::Active;
+use super::call::{Answer, Call, send};
+use super::codec::{self, OutcomeFile};
+use super::compaction::{Drop, Move};
+use super::format::{self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER};
+use super::high_water::HighWater;
+use super::jobs::Job;
+use super::open_cache::OpenCache;
+use super::openings::Openings;
+use super::options::PlantedBug;
+use super::round::{Entry, Round};
+use super::view::{Segment, View};
+use crate::{Error, Kind, Result, Swept};
+
+/// Writes to a store.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    view: Arc<View>,
+    pub(super) active: Active,
+    high_water: HighWater,
+    /// The last commit, which is durable.
+    pub(super) last: u64,
+    oldest: u32,
+    frame: FrameWriter,
+    cache: OpenCache,
+    /// Records of the frame that is being written.
+    written: Vec<Written>,
+    outcome_files: u32,
+    has_failed: bool,
+}
+
+/// A record of the frame that is being written.
+#[derive(Debug)]
+struct Written {
+    tag: u64,
+    kind: RecordKind,
+    expires_at: Timestamp,
+    before: Option<Location>,
+    /// Where it starts in the frame.
+    at: usize,
+    /// Its key, and its record if it is an open claim.
+    cached: Cached,
+}
+
+/// What happens to the cache of open claims when a record is durable.
+#[derive(Debug)]
+enum Cached {
+    Put(Record),
+    Moved(Index),
+    Remove(Index),
+    /// Marks are not cached.
+    Keep,
+}
+
+impl Engine {
+    pub(super) fn new(view: Arc<View>, active: Active, high_water: HighWater, last: u64, oldest: u32) -> Self {
+        let cache = OpenCache::new(view.options.open_cached);
+        Self {
+            view,
+            active,
+            high_water,
+            last,
+            oldest,
+            frame: FrameWriter::default(),
+            cache,
+            written: Vec::new(),
+            outcome_files: 0,
+            has_failed: false,
+        }
+    }
+
+    /// What readers see.
+    pub(crate) fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// Whether the store must be opened again.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// The last durable commit.
+    pub(crate) fn last_commit(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn high_water(&mut self) -> &mut HighWater {
+        &mut self.high_water
+    }
+
+    /// Decides the calls in order, commits what they change, and answers them.
+    pub(crate) fn run(&mut self, calls: Vec<Call>, now: Timestamp) {
+        let view = self.view.clone();
+        let cache = std::mem::replace(&mut self.cache, OpenCache::new(0));
+        let mut round = Round::new(&view, &cache, now);
+        let mut later = Vec::new();
+        for call in calls {
+            match call {
+                call @ (Call::Drop { .. } | Call::Rotate { .. }) => later.push(call),
+                call => round.decide(call),
+            }
+        }
+        let answers = std::mem::take(&mut round.answers);
+        let moves = std::mem::take(&mut round.moves);
+        let moves = moves.into_iter().filter(|moved| !round.has_changed(&moved.index)).collect();
+        let (claims, marks) = (std::mem::take(&mut round.claims), std::mem::take(&mut round.marks));
+        self.cache = cache;
+        let claims = claims.into_iter().filter(|(_, entry)| entry.is_changed);
+        let marks = marks.into_iter().filter(|(_, entry)| entry.is_changed);
+        match self.commit(claims, marks, moves, now) {
+            Ok(()) => answers.into_iter().for_each(Answer::give),
+            Err(error) => {
+                let text = error.to_string();
+                for answer in answers {
+                    answer.fail(Error::new(Kind::Unavailable, text.clone()).with_unknown_effect());
+                }
+            }
+        }
+        for call in later {
+            self.maintain(call, now);
+        }
+    }
+
+    fn maintain(&mut self, call: Call, now: Timestamp) {
+        match call {
+            Call::Drop { segment, reply } => {
+                let dropped = self.drop_oldest(segment, now);
+                send(reply, dropped);
+            }
+            Call::Rotate { reply } => {
+                let rotated = self.rotate(now);
+                send(reply, rotated);
+            }
+            other => other.fail(Error::new(Kind::Unavailable, "maintaining the ledger")),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        claims: impl Iterator<Item = (Index, Entry<Record>)>,
+        marks: impl Iterator<Item = (Index, Entry<mark::Record>)>,
+        moves: Vec<Move>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_usable()?;
+        self.frame.start();
+        self.outcome_files = 0;
+        for (index, entry) in claims {
+            self.add_claim(index, entry)?;
+            self.write_if_full(now)?;
+        }
+        for (index, entry) in marks {
+            self.add_mark(index, entry);
+            self.write_if_full(now)?;
+        }
+        for moved in moves {
+            self.add_move(moved);
+            self.write_if_full(now)?;
+        }
+        self.write(now)
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        match self.has_failed {
+            true => Err(Error::new(Kind::Unavailable, "writing to the ledger, which is being opened again")),
+            false => Ok(()),
+        }
+    }
+
+    fn add_claim(&mut self, index: Index, entry: Entry<Record>) -> Result<()> {
+        let Entry { before, now: record, .. } = entry;
+        let tag = self.view.tag(&index);
+        let Some(record) = record else {
+            self.add_removed(index, tag, before, Cached::Remove(index));
+            return Ok(());
+        };
+        let file = self.store_outcome(&record)?;
+        let kind = match (&record.state, file) {
+            (State::Running | State::InDoubt(_), _) => RecordKind::Open,
+            (State::Done(_), None) => RecordKind::Done,
+            (State::Done(_), Some(_)) => RecordKind::Large,
+        };
+        let expires_at = record.expires_at();
+        let header = RecordHeader { kind, tag, expires_at, replaced: place(before) };
+        let epoch = self.view.openings.epoch();
+        let at = self.frame.push(header, |out| codec::encode_claim(&record, epoch, file, out));
+        let cached = if kind == RecordKind::Open { Cached::Put(record) } else { Cached::Remove(index) };
+        self.written.push(Written { tag, kind, expires_at, before, at, cached });
+        Ok(())
+    }
+
+    fn add_mark(&mut self, index: Index, entry: Entry<mark::Record>) {
+        let Entry { before, now: record, .. } = entry;
+        let tag = self.view.tag(&index);
+        let Some(record) = record else { return self.add_removed(index, tag, before, Cached::Keep) };
+        let (kind, expires_at) = (RecordKind::Mark, record.expires_at);
+        let header = RecordHeader { kind, tag, expires_at, replaced: place(before) };
+        let at = self.frame.push(header, |out| codec::encode_mark(&record, out));
+        self.written.push(Written { tag, kind, expires_at, before, at, cached: Cached::Keep });
+    }
+
+    /// A key that had no record needs none that says so.
+    fn add_removed(&mut self, index: Index, tag: u64, before: Option<Location>, cached: Cached) {
+        let Some(before) = before else { return };
+        let (kind, expires_at) = (RecordKind::Removed, Timestamp(0));
+        let header = RecordHeader { kind, tag, expires_at, replaced: place(Some(before)) };
+        let at = self.frame.push(header, |out| format::encode_removed(&index, out));
+        self.written.push(Written { tag, kind, expires_at, before: Some(before), at, cached });
+    }
+
+    /// Copies a record, if it is still where it was seen.
+    fn add_move(&mut self, moved: Move) {
+        let Move { index, tag, from, expires_at, body } = moved;
+        if !self.view.index.contains(tag, from) {
+            return;
+        }
+        let header = RecordHeader { kind: from.kind, tag, expires_at, replaced: place(Some(from)) };
+        let at = self.frame.push(header, |out| out.extend(body));
+        let cached = if from.kind == RecordKind::Open { Cached::Moved(index) } else { Cached::Keep };
+        self.written.push(Written { tag, kind: from.kind, expires_at, before: Some(from), at, cached });
+    }
+
+    /// Writes a large outcome to a file of its own. It is durable before the record that names it.
+    fn store_outcome(&mut self, record: &Record) -> Result<Option<OutcomeFile>> {
+        let State::Done(done) = &record.state else { return Ok(None) };
+        let Outcome::Kept(bytes) = &done.outcome else { return Ok(None) };
+        if bytes.len() <= self.view.options.inline_outcome_bytes {
+            return Ok(None);
+        }
+        self.outcome_files += 1;
+        let file = OutcomeFile::of(self.last + 1, self.outcome_files, bytes);
+        let storage = &self.view.storage;
+        let written = storage.create(&file.name()).and_then(|created| {
+            created.write_at(bytes, 0)?;
+            created.sync()?;
+            storage.sync_dir()
+        });
+        written.map_err(|error| self.fail("writing an outcome to", error))?;
+        Ok(Some(file))
+    }
+
+    fn write_if_full(&mut self, now: Timestamp) -> Result<()> {
+        match self.frame.len() >= self.view.options.frame_bytes {
+            true => self.write(now),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the frame, makes it durable, and shows its records to readers.
+    fn write(&mut self, now: Timestamp) -> Result<()> {
+        if self.frame.is_empty() {
+            return Ok(());
+        }
+        let fits = self.active.end + self.frame.len() + format::ALIGNMENT <= self.view.options.segment_bytes;
+        match fits {
+            true => self.append(now)?,
+            false => self.start_segment(now)?,
+        }
+        self.frame.start();
+        self.publish();
+        self.high_water
+            .raise(self.last)
+            .map_err(|error| self.fail("writing the high-water mark of", error))
+    }
+
+    /// Writes the frame to the present segment.
+    fn append(&mut self, now: Timestamp) -> Result<()> {
+        let header = FrameHeader { commit: self.last + 1, synced: self.last, time: now };
+        let bytes = self.frame.finish(self.active.segment.id, header, &self.view.checksums);
+        let length = bytes.len();
+        self.active.fill(bytes, self.active.end, &self.view.options);
+        let written = self.active.segment.file.write_at(bytes, self.active.end as u64);
+        let is_last = self.active.end * 2 > self.view.options.segment_bytes;
+        let is_synced = !self.view.options.has(PlantedBug::NoSync)
+            && !(is_last && self.view.options.has(PlantedBug::IndexTooEarly));
+        let written = written.and_then(|()| if is_synced { self.active.segment.file.sync() } else { Ok(()) });
+        written.map_err(|error| self.fail("writing to", error))?;
+        self.last += 1;
+        self.active.frame_at = self.active.end;
+        self.active.end += length;
+        Ok(())
+    }
+
+    /// Writes the frame as the first one of a new segment, together with the state of the store. So the newest segment
+    /// always tells what an opening needs to know.
+    fn start_segment(&mut self, now: Timestamp) -> Result<()> {
+        self.add_state();
+        let (id, first_commit) = (self.active.segment.id + 1, self.last + 1);
+        let next = write_segment(&self.view, &mut self.frame, id, first_commit, now)
+            .map_err(|error| self.fail("writing to", error))?;
+        self.last = first_commit;
+        let full = std::mem::replace(&mut self.active, next);
+        self.view.add_segment(self.active.segment.clone());
+        self.seal(full);
+        Ok(())
+    }
+
+    /// Writes the last frame of a segment to a new segment, because nobody knows whether it is durable. The new segment's
+    /// first commit has the same number, so the old frame does not count any more.
+    pub(super) fn rewrite_to_new_segment(&mut self, bytes: &[u8], at: usize, now: Timestamp) -> Result<()> {
+        let (view, segment) = (self.view.clone(), self.active.segment.id);
+        let damaged = |flaw| view.faults.damaged(&format::segment_name(segment), at as u64, flaw);
+        let frame = Frame::decode(bytes, at, segment, &view.checksums);
+        let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
+        self.frame.start();
+        for record in frame.records(segment, &view.checksums).map_err(damaged)? {
+            let RecordHeader { kind, tag, expires_at, replaced } = record.header;
+            if kind == RecordKind::State {
+                continue;
+            }
+            let before = replaced.and_then(|(segment, offset)| view.location_at(tag, segment, offset));
+            let at = self.frame.push(record.header, |out| out.extend(record.body));
+            self.written.push(Written { tag, kind, expires_at, before, at, cached: Cached::Keep });
+        }
+        self.start_segment(now)?;
+        self.frame.start();
+        self.publish();
+        self.high_water
+            .raise(self.last)
+            .map_err(|error| self.fail("writing the high-water mark of", error))
+    }
+
+    fn add_state(&mut self) {
+        push_state(&mut self.frame, self.oldest, &self.view.openings);
+    }
+
+    /// Leaves the index of a full segment to the maintenance.
+    fn seal(&mut self, full: Active) {
+        full.segment.end.store(to_u32(full.end), Ordering::Release);
+        full.segment.look_at.store(full.mostly_expired_at().0, Ordering::Release);
+        self.view.jobs().push_back(Job::WriteIndex(full.into_contents(self.last - 1)));
+    }
+
+    /// Shows the records of the frame to readers.
+    fn publish(&mut self) {
+        let (segment, frame_at) = (self.active.segment.id, self.active.frame_at);
+        self.active.segment.end.store(to_u32(self.active.end), Ordering::Release);
+        for written in std::mem::take(&mut self.written) {
+            let offset = to_u32(frame_at + written.at);
+            let after =
+                written.kind.is_indexed().then_some(Location { segment, offset, kind: written.kind });
+            self.active.record(written.tag, after, written.before, written.expires_at);
+            self.view.publish(written.tag, written.before, after);
+            match (written.cached, after) {
+                (Cached::Put(record), Some(location)) => {
+                    self.cache.put(record.key.index(), record, location);
+                }
+                (Cached::Moved(index), Some(location)) => self.cache.relocate(&index, location),
+                (Cached::Remove(index), _) => self.cache.remove(&index),
+                (Cached::Put(_) | Cached::Moved(_), None) | (Cached::Keep, _) => {}
+            }
+        }
+    }
+
+    /// Writes the state of the store as a commit of its own.
+    pub(super) fn write_state(&mut self, now: Timestamp) -> Result<()> {
+        self.check_usable()?;
+        self.frame.start();
+        self.add_state();
+        self.write(now)
+    }
+
+    /// Starts a new segment, unless the present one is empty.
+    fn rotate(&mut self, now: Timestamp) -> Result<()> {
+        self.check_usable()?;
+        if self.active.segment.records.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.frame.start();
+        self.start_segment(now)?;
+        self.frame.start();
+        self.publish();
+        self.high_water
+            .raise(self.last)
+            .map_err(|error| self.fail("writing the high-water mark of", error))
+    }
+
+    /// Drops the oldest segment, if nothing in it is needed any more.
+    ///
+    /// First the log says that it is dropped, then it is. So a missing segment is damage, unless the log says otherwise.
+    fn drop_oldest(&mut self, drop: Drop, now: Timestamp) -> Result<Swept> {
+        self.check_usable()?;
+        let Some(segment) = self.view.segment(drop.segment) else { return Ok(Swept::default()) };
+        let is_oldest = drop.segment == self.oldest || self.view.options.has(PlantedBug::DropOutOfOrder);
+        let is_here = |(tag, location): &&(u64, Location)| self.view.index.contains(*tag, *location);
+        let expired: Vec<_> = drop.expired.iter().filter(is_here).copied().collect();
+        let is_needed = segment.live.load(Ordering::Acquire) as usize != expired.len()
+            && !self.view.options.has(PlantedBug::DropTooEarly);
+        if !is_oldest || is_needed || drop.segment == self.active.segment.id {
+            return Ok(Swept { more: true, ..Swept::default() });
+        }
+        self.oldest = self.oldest.max(drop.segment + 1);
+        self.write_state(now)?;
+        for (tag, location) in &expired {
+            self.view.publish(*tag, Some(*location), None);
+        }
+        let doubts = drop.doubts.iter().filter(|record| !self.is_claimed_again(record));
+        let doubts_ended = doubts.inspect(|record| crate::backend::warn_doubt_expired(record)).count() as u64;
+        drop.doubts.iter().for_each(|record| self.cache.remove(&record.key.index()));
+        self.view.remove_segment(drop.segment);
+        self.view.jobs().push_back(Job::Recycle(segment, drop.outcome_files));
+        Ok(Swept { removed: expired.len() as u64, doubts_ended, more: false })
+    }
+
+    fn is_claimed_again(&self, record: &Record) -> bool {
+        !self.view.index.find(self.view.tag(&record.key.index())).is_empty()
+    }
+
+    /// Nobody knows what of a write is on the disk.
+    fn fail(&mut self, doing: &str, error: std::io::Error) -> Error {
+        self.has_failed = true;
+        self.view.faults.io(doing, error)
+    }
+}
+
+/// Adds the state of the store to a frame.
+pub(super) fn push_state(frame: &mut FrameWriter, oldest: u32, openings: &Openings) {
+    let header = RecordHeader { kind: RecordKind::State, tag: 0, expires_at: Timestamp(0), replaced: None };
+    frame.push(header, |out| {
+        out.extend(oldest.to_be_bytes());
+        out.extend(openings.encode());
+    });
+}
+
+/// Creates a segment whose first commit is this frame. The segment and its name are durable when this returns.
+pub(super) fn write_segment(
+    view: &View,
+    frame: &mut FrameWriter,
+    id: u32,
+    first_commit: u64,
+    now: Timestamp,
+) -> std::io::Result<Active> {
+    let header = FrameHeader { commit: first_commit, synced: first_commit - 1, time: now };
+    let (file, length) = view.spares.take(view, id)?;
+    let mut next = Active::new(Segment::new(id, file), first_commit, length);
+    let bytes = frame.finish(id, header, &view.checksums);
+    let frame_bytes = bytes.len();
+    let head = format::SegmentHeader { segment: id, first_commit }.encode(&view.checksums);
+    bytes.splice(0..0, head);
+    next.fill(bytes, 0, &view.options);
+    next.segment.file.write_at(bytes, 0)?;
+    if !view.options.has(PlantedBug::NoSync) {
+        next.segment.file.sync()?;
+    }
+    if !view.options.has(PlantedBug::NoDirectorySync) {
+        view.storage.sync_dir()?;
+    }
+    next.frame_at = SEGMENT_HEADER;
+    next.end = SEGMENT_HEADER + frame_bytes;
+    next.segment.end.store(to_u32(next.end), Ordering::Release);
+    Ok(next)
+}
+
+fn place(location: Option<Location>) -> Option<(u32, u32)> {
+    location.map(|location| (location.segment, location.offset))
+}
+
+/// Sizes within a segment have 28 bits.
+fn to_u32(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}

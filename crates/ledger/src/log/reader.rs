@@ -1,0 +1,106 @@
+//! Reads bytes that may be damaged. Every step checks what is left.
+
+use bytes::Bytes;
+use ichido_core::{Done, Doubt, DoubtReason, Metadata, Outcome, State, Timestamp};
+
+use super::codec::{OutcomeFile, VERSION};
+
+/// Why bytes could not be read.
+pub(crate) type Flaw = &'static str;
+
+/// Bytes that are left to read.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Self, Flaw> {
+        match bytes.split_first() {
+            Some((&VERSION, rest)) => Ok(Self(rest)),
+            Some(_) => Err("it was written by another version, or is damaged"),
+            None => Err("it is empty"),
+        }
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Flaw> {
+        let (head, rest) = self.0.split_at_checked(count).ok_or("it is cut short")?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Flaw> {
+        let (head, rest) = self.0.split_first_chunk().ok_or("it is cut short")?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, Flaw> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, Flaw> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Flaw> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Flaw> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str, Flaw> {
+        let length = usize::from(self.u16()?);
+        std::str::from_utf8(self.take(length)?).map_err(|_| "a text is not UTF-8")
+    }
+
+    pub(crate) fn metadata(&mut self) -> Result<Metadata, Flaw> {
+        let count = usize::from(self.u16()?);
+        if count == 0 {
+            return Ok(Metadata::default());
+        }
+        let pairs = (0..count).map(|_| Ok((self.text()?.to_owned(), self.text()?.to_owned())));
+        let pairs = pairs.collect::<Result<Vec<_>, Flaw>>()?;
+        Metadata::new(pairs).map_err(|_| "its metadata is outside the limits")
+    }
+
+    /// The state of a claim, and the file of its outcome if it has one. Such an outcome is empty here.
+    pub(crate) fn state(&mut self) -> Result<(State, Option<OutcomeFile>), Flaw> {
+        match self.byte()? {
+            0 => Ok((State::Running, None)),
+            1 => {
+                let since = Timestamp(self.u64()?);
+                let reason = match self.byte()? {
+                    0 => DoubtReason::LeaseLapsed,
+                    1 => DoubtReason::HolderGone,
+                    2 => DoubtReason::Declared(self.text()?.to_owned()),
+                    _ => return Err("its doubt has an unknown reason"),
+                };
+                Ok((State::InDoubt(Doubt { since, reason }), None))
+            }
+            2 => {
+                let completed_at = Timestamp(self.u64()?);
+                let (outcome, file) = match self.byte()? {
+                    0 => {
+                        let length = usize::try_from(self.u32()?).map_err(|_| "it is cut short")?;
+                        (Outcome::Kept(Bytes::copy_from_slice(self.take(length)?)), None)
+                    }
+                    1 => (Outcome::Tombstone(self.text()?.to_owned()), None),
+                    2 => (Outcome::Kept(Bytes::new()), Some(self.outcome_file()?)),
+                    _ => return Err("its outcome is of an unknown kind"),
+                };
+                Ok((State::Done(Done { outcome, completed_at }), file))
+            }
+            _ => Err("it is in an unknown state"),
+        }
+    }
+
+    fn outcome_file(&mut self) -> Result<OutcomeFile, Flaw> {
+        let (commit, number) = (self.u64()?, self.u32()?);
+        let (length, checksum) = (self.u32()?, self.u32()?);
+        Ok(OutcomeFile { commit, number, length, checksum })
+    }
+
+    pub(crate) fn end(&self) -> Result<(), Flaw> {
+        if self.0.is_empty() { Ok(()) } else { Err("bytes follow its end") }
+    }
+}

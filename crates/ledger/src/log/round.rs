@@ -1,0 +1,175 @@
+//! One group commit: decides each call in turn, so that all changes can be written at once.
+//!
+//! Calls see what earlier calls of the same round decided, although none of it is written yet. So no answer leaves before the
+//! commit, not even one that changes nothing: it may depend on a change that fails. Only the final state of each key is
+//! written.
+
+use std::collections::hash_map::Entry as MapEntry;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::rules::{self, Change, Decision};
+use ichido_core::{Index, Nonce, Phase, Record, Timestamp, Token};
+
+use super::call::{Answer, Call, Reply, send};
+use super::compaction::Move;
+use super::format::Location;
+use super::open_cache::OpenCache;
+use super::view::View;
+use crate::Result;
+use crate::index_map::IndexMap;
+
+/// A group commit that is being decided.
+pub(crate) struct Round<'a> {
+    view: &'a View,
+    cache: &'a OpenCache,
+    now: Timestamp,
+    pub(crate) claims: IndexMap<Entry<Record>>,
+    pub(crate) marks: IndexMap<Entry<mark::Record>>,
+    pub(crate) moves: Vec<Move>,
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// The record of a key.
+#[derive(Debug)]
+pub(crate) struct Entry<R> {
+    /// Where it was before the round.
+    pub(crate) before: Option<Location>,
+    /// As the round has left it so far.
+    pub(crate) now: Option<R>,
+    pub(crate) is_changed: bool,
+}
+
+impl<'a> Round<'a> {
+    pub(crate) fn new(view: &'a View, cache: &'a OpenCache, now: Timestamp) -> Self {
+        let (claims, marks) = (IndexMap::default(), IndexMap::default());
+        Self { view, cache, now, claims, marks, moves: Vec::new(), answers: Vec::new() }
+    }
+
+    /// Decides a call. A call that cannot be decided is answered at once: it changes nothing.
+    pub(crate) fn decide(&mut self, call: Call) {
+        match call {
+            Call::Claim { request, reply } => {
+                let index = request.key.index();
+                let result = self.claim_step(index, |current, now| rules::claim(current, &request, now));
+                self.answer(reply, result, Answer::Claim);
+            }
+            Call::Settle { key, token, action, reply } => {
+                let result =
+                    self.claim_step(key.index(), |current, now| rules::settle(current, token, &action, now));
+                self.answer(reply, result, Answer::Settle);
+            }
+            Call::Resolve { key, resolution, reply } => {
+                let result =
+                    self.claim_step(key.index(), |current, now| rules::resolve(current, &resolution, now));
+                self.answer(reply, result, Answer::Resolve);
+            }
+            Call::Adopt { record, reply } => {
+                let index = record.key.index();
+                let result = self.claim_step(index, |current, now| rules::adopt(current, &record, now));
+                self.answer(reply, result, Answer::Adopt);
+            }
+            Call::Mark { requests, reply } => {
+                let results = requests.iter().map(|request| self.mark_step(request)).collect();
+                self.answer(reply, results, Answer::Mark);
+            }
+            Call::Remove { claims, marks, reply } => {
+                let removed = self.remove(&claims, &marks);
+                self.answer(reply, removed, Answer::Nothing);
+            }
+            Call::Move { records, reply } => {
+                self.moves.extend(records);
+                self.answer(reply, Ok(()), Answer::Nothing);
+            }
+            // The engine does these between rounds.
+            Call::Drop { reply, .. } => send(reply, Ok(crate::Swept::default())),
+            Call::Rotate { reply } => send(reply, Ok(())),
+        }
+    }
+
+    fn answer<T>(&mut self, reply: Reply<T>, result: Result<T>, kind: impl FnOnce(Reply<T>, T) -> Answer) {
+        match result {
+            Ok(answer) => self.answers.push(kind(reply, answer)),
+            Err(error) => send(reply, Err(error)),
+        }
+    }
+
+    fn claim_step<A>(
+        &mut self,
+        index: Index,
+        decide: impl FnOnce(Option<&Record>, Timestamp) -> Decision<A, Record>,
+    ) -> Result<A> {
+        let entry = match self.claims.entry(index) {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(vacant) => vacant.insert(read_claim(self.view, self.cache, &index)?),
+        };
+        let decision = decide(entry.now.as_ref(), self.now);
+        if let (Change::Put(_), Some(record)) = (&decision.change, &entry.now)
+            && record.phase(self.now) == (Phase::Expired { in_doubt: true })
+        {
+            crate::backend::warn_doubt_expired(record);
+        }
+        entry.apply(decision.change);
+        Ok(decision.result)
+    }
+
+    fn mark_step(&mut self, request: &mark::Request) -> Result<Mark> {
+        let now = self.now;
+        let entry = self.mark_entry(request.key.index())?;
+        let decision = rules::mark(entry.now.as_ref(), request, now);
+        entry.apply(decision.change);
+        Ok(decision.result)
+    }
+
+    fn mark_entry(&mut self, index: Index) -> Result<&mut Entry<mark::Record>> {
+        Ok(match self.marks.entry(index) {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(vacant) => {
+                let (before, now) =
+                    self.view.mark(&index)?.map(|found| (found.location, found.record)).unzip();
+                vacant.insert(Entry { before, now, is_changed: false })
+            }
+        })
+    }
+
+    /// Removes what was handed over to another ledger, unless it has changed since.
+    fn remove(&mut self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()> {
+        for (index, token) in claims {
+            self.claim_step(*index, |current, _| {
+                let is_same = current.is_some_and(|record| record.token == *token);
+                Decision { result: (), change: if is_same { Change::Remove } else { Change::Keep } }
+            })?;
+        }
+        for (index, nonce) in marks {
+            let entry = self.mark_entry(*index)?;
+            if entry.now.as_ref().is_some_and(|mark| mark.nonce == *nonce) {
+                entry.apply(Change::Remove);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the round has changed the record that a move would copy.
+    pub(crate) fn has_changed(&self, index: &Index) -> bool {
+        self.claims.get(index).is_some_and(|entry| entry.is_changed)
+            || self.marks.get(index).is_some_and(|entry| entry.is_changed)
+    }
+}
+
+impl<R> Entry<R> {
+    fn apply(&mut self, change: Change<R>) {
+        match change {
+            Change::Keep => return,
+            Change::Put(record) => self.now = Some(record),
+            Change::Remove => self.now = None,
+        }
+        self.is_changed = true;
+    }
+}
+
+fn read_claim(view: &View, cache: &OpenCache, index: &Index) -> Result<Entry<Record>> {
+    let (before, now) = match cache.get(index) {
+        Some((record, location)) => (Some(*location), Some(record.clone())),
+        None => view.claim(index)?.map(|found| (found.location, found.record)).unzip(),
+    };
+    Ok(Entry { before, now, is_changed: false })
+}

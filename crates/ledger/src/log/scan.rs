@@ -1,0 +1,95 @@
+//! Reads segments from one end to the other.
+
+use std::sync::atomic::Ordering;
+
+use super::format::{
+    self, ALIGNMENT, Checksums, FRAME_MAGIC, Frame, RecordRef, SEGMENT_HEADER, segment_name,
+};
+use super::storage::File;
+use super::view::{Segment, View};
+use crate::Result;
+
+/// The frames of a segment that must all be intact.
+pub(crate) struct Frames<'a> {
+    view: &'a View,
+    segment: u32,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl<'a> Frames<'a> {
+    /// Reads a segment up to its end.
+    pub(crate) fn of(view: &'a View, segment: &Segment) -> Result<Self> {
+        let end = usize::try_from(segment.end.load(Ordering::Acquire)).unwrap_or(0);
+        let mut bytes = vec![0; end];
+        segment.file.read_at(&mut bytes, 0).map_err(|error| view.faults.io("reading", error))?;
+        Ok(Self { view, segment: segment.id, bytes, at: SEGMENT_HEADER })
+    }
+
+    /// The records of the next frame.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<RecordRef<'_>>>> {
+        if self.at >= self.bytes.len() {
+            return Ok(None);
+        }
+        let at = self.at;
+        let damaged =
+            |flaw| self.view.faults.damaged(&segment_name(self.segment), at as u64, flaw);
+        let frame = Frame::decode(&self.bytes, at, self.segment, &self.view.checksums)
+            .ok_or_else(|| damaged("its checksum does not match"))?;
+        self.at = frame.end;
+        Ok(Some(frame.records(self.segment, &self.view.checksums).map_err(damaged)?))
+    }
+}
+
+/// The bytes of a whole file.
+pub(crate) fn read_file(file: &dyn File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(0)];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The last commit that some intact frame behind `from` knows to have been durable.
+///
+/// A frame that cannot be read is the torn end of the log, unless such a frame says that it was durable once.
+pub(crate) fn synced_behind(bytes: &[u8], from: usize, segment: u32, checksums: &Checksums) -> u64 {
+    let mut synced = 0;
+    let mut at = from.next_multiple_of(ALIGNMENT);
+    while at < bytes.len() {
+        let is_frame = bytes[at..].starts_with(&FRAME_MAGIC);
+        match is_frame.then(|| Frame::decode(bytes, at, segment, checksums)).flatten() {
+            Some(frame) => {
+                synced = synced.max(frame.header.synced);
+                at = frame.end;
+            }
+            None => at += ALIGNMENT,
+        }
+    }
+    synced
+}
+
+/// The frames of a segment from the first one on, up to a commit or the first frame that is not intact.
+pub(crate) fn intact<'a>(
+    bytes: &'a [u8],
+    segment: u32,
+    first_commit: u64,
+    before_commit: u64,
+    checksums: &Checksums,
+) -> Vec<(usize, Frame<'a>)> {
+    let mut found = Vec::new();
+    let (mut at, mut commit) = (SEGMENT_HEADER, first_commit);
+    while commit < before_commit {
+        let Some(frame) = Frame::decode(bytes, at, segment, checksums) else { break };
+        if frame.header.commit != commit {
+            break;
+        }
+        found.push((at, frame));
+        at = frame.end;
+        commit += 1;
+    }
+    found
+}
+
+/// The header of a segment, if it has one.
+pub(crate) fn header(bytes: &[u8], segment: u32, checksums: &Checksums) -> Option<format::SegmentHeader> {
+    format::SegmentHeader::decode(bytes.get(..SEGMENT_HEADER)?, segment, checksums)
+}

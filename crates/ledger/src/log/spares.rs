@@ -1,0 +1,96 @@
+//! Files that wait to become segments: zero-filled ahead of use, or recycled.
+//!
+//! Writing into a file that has its full size already makes a sync cheaper: only data is written, no metadata. What a recycled
+//! file still contains does no harm, because its checksums belong to another segment.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::format::segment_name;
+use super::storage::File;
+use super::view::View;
+
+const PREFIX: &str = "spare-";
+/// More than this many are removed.
+const KEPT: usize = 2;
+/// Zeros that are written at once.
+const CHUNK: usize = 1024 * 1024;
+
+/// The spare files of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    free: Mutex<Vec<Spare>>,
+    next: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Spare {
+    name: String,
+    length: usize,
+}
+
+impl Spares {
+    /// Whether a file has the name of a spare.
+    pub(crate) fn is_spare(name: &str) -> bool {
+        name.starts_with(PREFIX)
+    }
+
+    /// Makes a file the segment with this number. Returns its length.
+    pub(crate) fn take(&self, view: &View, segment: u32) -> io::Result<(Arc<dyn File>, usize)> {
+        let name = segment_name(segment);
+        let Some(spare) = self.free().pop() else { return Ok((view.storage.create(&name)?, 0)) };
+        view.storage.rename(&spare.name, &name)?;
+        Ok((view.storage.open(&name)?, spare.length))
+    }
+
+    /// Keeps a file that is no longer used, or removes it. It must have no other name when it is used again, so its new name
+    /// is made durable first.
+    pub(crate) fn add(&self, view: &View, name: &str, file: &dyn File) -> io::Result<()> {
+        if self.free().len() >= KEPT {
+            return view.storage.remove(name);
+        }
+        let length = usize::try_from(file.len()?).unwrap_or(0);
+        let spare = self.next_name();
+        view.storage.rename(name, &spare)?;
+        view.storage.sync_dir()?;
+        self.free().push(Spare { name: spare, length });
+        Ok(())
+    }
+
+    /// Keeps a spare file of an earlier opening.
+    pub(crate) fn find(&self, name: String, length: u64) {
+        let number = name.strip_prefix(PREFIX).and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
+        self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+        self.free().push(Spare { name, length: usize::try_from(length).unwrap_or(0) });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free().is_empty()
+    }
+
+    /// Prepares a file of the size of a segment.
+    pub(crate) fn prepare(&self, view: &View) -> io::Result<()> {
+        let name = self.next_name();
+        let file = view.storage.create(&name)?;
+        let size = view.options.segment_bytes;
+        let zeros = vec![0; CHUNK.min(size)];
+        let mut length = 0;
+        while length < size {
+            let chunk = zeros.len().min(size - length);
+            file.write_at(&zeros[..chunk], length as u64)?;
+            file.sync()?;
+            length += chunk;
+        }
+        self.free().push(Spare { name, length });
+        Ok(())
+    }
+
+    fn next_name(&self) -> String {
+        format!("{PREFIX}{:08}", self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Spare>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,66 @@
+//! Real files.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{File, Storage};
+
+/// A directory of the operating system. Its files are readable by their owner only.
+#[derive(Debug)]
+pub struct Disk(PathBuf);
+
+impl Disk {
+    /// Uses an existing directory.
+    pub fn new(dir: &Path) -> Self {
+        Self(dir.to_owned())
+    }
+}
+
+impl Storage for Disk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.0.join(name))?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        Ok(Arc::new(options.open(self.0.join(name))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.0.join(from), self.0.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.0.join(name))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        fs::File::open(&self.0)?.sync_all()
+    }
+}
+
+impl File for fs::File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
