@@ -111,6 +111,14 @@ impl Compaction {
     }
 }
 
+/// Whether so many records of the newest segment have expired that a sweep should start a new one.
+pub(crate) fn is_worth_rotating(view: &View, now: Timestamp) -> Result<bool> {
+    let Some(newest) = view.segments().pop() else { return Ok(false) };
+    let examined = examine(view, &newest, now)?;
+    let records = newest.records.load(Ordering::Acquire) as usize;
+    Ok(!examined.drop.expired.is_empty() && examined.survivors.len() * 2 <= records)
+}
+
 /// The oldest segment, if it may be worth reclaiming. The newest one never is.
 fn due(view: &View, now: Timestamp, effort: Effort) -> Option<Arc<Segment>> {
     let segments = view.segments();
@@ -210,7 +218,11 @@ impl Examined {
                     self.drop.outcome_files.push(file.name());
                 }
             }
-            RecordKind::Open | RecordKind::Done | RecordKind::Mark | RecordKind::Removed | RecordKind::State => {}
+            RecordKind::Open
+            | RecordKind::Done
+            | RecordKind::Mark
+            | RecordKind::Removed
+            | RecordKind::State => {}
         }
         Ok(())
     }
