@@ -2,4 +2,5 @@
 //!
 //! Everything random depends on a seed, so a failing run can be repeated exactly.
 
+pub mod backend;
 pub mod disk;
