@@ -44,6 +44,8 @@ mod view;
 pub(crate) use call::{Answer, Call, Reply};
 pub(crate) use compaction::{Compaction, Effort, Next};
 pub(crate) use engine::Engine;
+#[cfg(feature = "simulation")]
+pub(crate) use format::{Location, RecordKind};
 pub(crate) use options::Options;
 pub use options::PlantedBug;
 pub(crate) use recovery::{Opened, Reason, open};

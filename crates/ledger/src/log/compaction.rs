@@ -189,7 +189,7 @@ impl Examined {
         let from = Location { segment, offset, kind };
         let damaged = |flaw| view.damaged(from, flaw);
         let is_live = view.index.contains(tag, from);
-        if is_live && !view.is_expired(&header, body, now).map_err(damaged)? {
+        if is_live && !view.is_expired(&header, body, now).map_err(|reason| view.unreadable(from, reason))? {
             let index = index_of(kind, body).map_err(damaged)?;
             self.survivors.push(Move { index, tag, from, expires_at, body: body.to_vec() });
             return Ok(());
