@@ -6,6 +6,7 @@
 //! [`crate::Effect::Unknown`], and the handle retries with the same nonce or token.
 
 use std::fmt;
+use std::path::Path;
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
@@ -14,7 +15,7 @@ use ichido_core::{
     Timestamp, Token,
 };
 
-use crate::{Capabilities, Page, Query, Result, Stats, Sweeping, Swept};
+use crate::{Backup, Capabilities, Error, Kind, Page, Query, Result, Stats, Sweeping, Swept, Verified};
 
 /// Stores claims and marks.
 #[async_trait]
@@ -72,6 +73,21 @@ pub trait Maintain: Send + Sync + fmt::Debug + 'static {
     /// How many records the store holds.
     async fn stats(&self) -> Result<Stats>;
 
+    /// Reads and checks everything that is stored.
+    async fn verify(&self) -> Result<Verified> {
+        Err(file_only("verifying the ledger"))
+    }
+
+    /// Copies the store, as it is after some commit, to a new directory.
+    async fn backup(&self, _to: &Path) -> Result<Backup> {
+        Err(file_only("backing up the ledger"))
+    }
+
+    /// Reclaims all space that expired and replaced records take.
+    async fn compact(&self) -> Result<Swept> {
+        Err(file_only("compacting the ledger"))
+    }
+
     /// Finishes accepted calls and releases the store.
     async fn close(&self) -> Result<()>;
 }
@@ -90,6 +106,11 @@ pub trait LocalBackend: Backend {
 
     /// The clock by which leases are evaluated.
     fn now(&self) -> Timestamp;
+}
+
+fn file_only(doing: &'static str) -> Error {
+    let text = "only file: ledgers support this; use the tools of the database server".to_owned();
+    Error::new(Kind::Unsupported(text), doing)
 }
 
 /// Warns that a claim was in doubt until it expired.

@@ -1,82 +1,67 @@
 //! `file:DIR` — claims in a directory, held by one process.
 //!
 //! ```text
-//! callers ──look──▶ cache ─▶ engine ──answered: done, held, mismatch, seen        (never through the writer)
+//! callers ──look──▶ cache, view ──answered: done, held, mismatch, seen          (without the writer)
 //!    │
-//!    └──may change something──▶ queue ──▶ writer: decide, commit, raise the mark, publish, answer
+//!    └──may change something──▶ queue ──▶ writer: decide, commit, publish, answer
+//!                                           ▲
+//!                       housekeeper: indexes, spare files, compaction, backups
 //! ```
 //!
-//! What must stay true:
+//! The store itself is [`crate::log`], which has no threads. Here are the two that run it: the writer, the only one that
+//! changes the store, and the housekeeper, which does everything that no caller should wait for.
 //!
-//! - **Nothing is answered that is not durable.** A commit is synced before readers can see it, and its callers are
-//!   answered after that. Calls that are queued while a commit runs make up the next one; no delay is added.
-//! - **A failed commit stops the ledger** until its engine was opened again and found whole (`writer`).
-//! - **A store that fell behind what it acknowledged is not opened** (`highwater`, `journal`).
-//! - **Bytes that do not decode are an error**, never an absent claim (`codec` draws the format).
-//! - **Repeats do not wait for the disk**: they are answered from memory or the engine's tables (`cache`, `view`).
-//! - **A claim that ends soon is written once** (`fresh`).
-//! - **What is over is gone at its time**, judged on every read; sweeping only makes room (`sweep`).
-//! - **The dead hold nothing**: claims of an earlier process are in doubt from this opening on (`openings`).
-//!
-//! Reads happen on the caller's thread. They are short, and mostly in memory; a claim whose record has to come from the
-//! disk holds its thread for that one read.
+//! Reads happen on the caller's thread. They are short, and mostly in memory; a claim whose record must come from the disk
+//! holds its thread for that one read.
 
-mod ahead;
+mod backup;
 mod cache;
-mod codec;
-mod engine;
-mod fault;
-mod fresh;
-mod highwater;
 mod holder;
-mod items;
-mod journal;
+mod housekeeper;
+mod listing;
 mod maintain;
-mod manifest;
-mod meta;
-mod openings;
 mod queue;
-mod reader;
-mod recent;
-mod replies;
-mod round;
 mod shared;
-mod store;
-mod sweep;
 #[cfg(test)]
 mod tests;
-mod view;
+mod verify;
 mod writer;
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Clock, Key, Limits, Record, Settle, Settled, Token};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Clock, Key, Limits, Record, Settle, Settled, SteadyTime, Token,
+};
 use tokio::sync::{oneshot, watch};
 
+pub use self::backup::restore;
 pub use self::holder::HeldBy;
+pub use self::verify::verify;
 
 use self::holder::Held;
-use self::queue::{Call, Queue, Reply};
+use self::housekeeper::{Housekeeper, Tasks};
+use self::queue::Queue;
 use self::shared::{Look, Shared};
 use self::writer::Writer;
+use crate::log::storage::Disk;
+use crate::log::{self, Call, Options, Reason, Reply};
 use crate::{
     Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Reach, Result, StoreClock, Survives,
     Sweeping,
 };
 
-/// Marks that a caller looks up before it lets others run.
+/// Marks that a caller looks up before it lets other tasks run.
 const MARKS_PER_TURN: usize = 128;
 
-/// What a file ledger needs to know besides its directory.
+/// Settings of a file ledger, in addition to its directory.
 #[derive(Clone, Debug)]
 pub struct FileSettings {
-    /// The address of this process's admin port, for others who find the store held.
+    /// The address of this process's admin port, shown to other processes that find the store in use.
     pub admin: Option<String>,
-    /// Memory for completed claims that are asked for again.
+    /// Memory for completed claims that are claimed again.
     pub cache_bytes: usize,
 }
 
@@ -88,8 +73,8 @@ impl Default for FileSettings {
 
 /// Claims in a directory.
 ///
-/// Dropping it finishes what was accepted and lets go of the directory in the background; [`crate::Maintain::close`]
-/// waits for that.
+/// Dropping it finishes what was accepted and releases the directory in the background; [`crate::Maintain::close`] waits for
+/// that.
 #[derive(Debug)]
 pub struct File {
     shared: Arc<Shared>,
@@ -97,33 +82,34 @@ pub struct File {
 }
 
 impl File {
-    /// Opens the ledger in `dir`, and makes it if there is none. Blocks for as long as that takes.
+    /// Opens the ledger in `dir`, and creates it if there is none. Blocks for as long as that takes.
     pub fn open(dir: &Path, settings: FileSettings, clock: Arc<dyn Clock>) -> Result<File> {
         let held = Held::take(dir, settings.admin.as_deref())?;
-        let begun = match store::begin(&held, clock) {
-            Ok(begun) => begun,
+        let storage = Arc::new(Disk::new(held.dir()));
+        let options = Options::standard(held.dir().display().to_string());
+        let start = |floor| SteadyTime::start(clock.clone(), floor);
+        let opened = log::open(storage, options, &Reason::Start(&start), rand::random);
+        let opened = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 held.release();
                 return Err(error);
             }
         };
-        let engine = Arc::new(begun.store.engine);
+        let time = opened.time.unwrap_or_else(|| start(ichido_core::Timestamp(0)));
         let shared = Arc::new(Shared {
             dir: held.dir().to_owned(),
-            time: begun.time,
-            openings: begun.openings,
+            time,
             cache: cache::Cache::new(settings.cache_bytes),
             queue: Queue::new(),
-            engine: RwLock::new(Some(engine.clone())),
-            published: AtomicU64::new(0),
-            sweeping: Mutex::default(),
+            view: RwLock::new(Some(opened.engine.view().clone())),
+            tasks: Tasks::default(),
         });
-        let writer = Writer::new(shared.clone(), held, begun.high_water, engine, begun.store.last);
         let (ending, ended) = watch::channel(false);
-        std::thread::Builder::new()
-            .name("ichido:ledger".to_owned())
-            .spawn(move || writer.run(&ending))
-            .map_err(|error| fault::io(dir, "starting the writer of", error))?;
+        let housekeeper = Housekeeper::new(shared.clone());
+        let keeping = spawn("ichido:keeper", dir, move || housekeeper.run())?;
+        let writer = Writer::new(shared.clone(), held, opened.engine);
+        spawn("ichido:ledger", dir, move || writer.run(keeping, &ending))?;
         Ok(File { shared, ended })
     }
 
@@ -133,7 +119,7 @@ impl File {
         self.shared.queue.push(call(reply)).await?;
         match answer.await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::new(Kind::Unavailable, "asking the file ledger, whose writer broke off")
+            Err(_) => Err(Error::new(Kind::Unavailable, "waiting for the file ledger, whose writer stopped")
                 .with_unknown_effect()),
         }
     }
@@ -141,6 +127,17 @@ impl File {
     fn check_open(&self) -> Result<()> {
         if self.shared.queue.is_closed() { Err(queue::closed()) } else { Ok(()) }
     }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    dir: &Path,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<std::thread::JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+        let doing = format!("starting a thread for file:{}", dir.display());
+        Error::new(Kind::Unavailable, doing).caused_by(error)
+    })
 }
 
 /// What was accepted is finished in the background.
@@ -165,20 +162,20 @@ impl Backend for File {
         }
     }
 
-    /// The writer starts sweeps in the background.
+    /// The housekeeper reclaims space in the background.
     fn sweeping(&self) -> Sweeping {
         Sweeping::ByStore
     }
 
     /// # Cancel safety
-    /// A dropped call may be granted all the same; asked again with the same nonce, it is granted again.
+    /// A dropped call may be granted all the same. If it is retried with the same nonce, it is granted again.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
         self.check_open()?;
         match self.shared.look_claim(request)? {
             Look::Answer(answer) => Ok(answer),
-            Look::Ask { absent_at } => {
+            Look::Ask => {
                 let request = request.clone();
-                self.ask(|reply| Call::Claim { request, absent_at, reply }).await
+                self.ask(|reply| Call::Claim { request, reply }).await
             }
         }
     }
@@ -188,9 +185,9 @@ impl Backend for File {
         self.shared.recall(request)
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        let (key, word) = (key.clone(), word.clone());
-        self.ask(|reply| Call::Settle { key, token, word, reply }).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        let (key, action) = (key.clone(), action.clone());
+        self.ask(|reply| Call::Settle { key, token, action, reply }).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
@@ -203,8 +200,8 @@ impl Backend for File {
             }
             match self.shared.look_mark(request)? {
                 Look::Answer(answer) => answers.push(Some(answer)),
-                Look::Ask { absent_at } => {
-                    asked.push((request.clone(), absent_at));
+                Look::Ask => {
+                    asked.push(request.clone());
                     answers.push(None);
                 }
             }

@@ -4,6 +4,7 @@
 //! renewal, waiting and the fallback. Cloning is cheap; all clones share one ledger.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use crate::fallback::{Fallback, FallbackSettings};
 use crate::retry::RetryingBackend;
 use crate::waiters::Waiters;
 use crate::{
-    Backend, Capabilities, Claimed, FallbackStatus, LocalBackend, Marked, Page, Query, Result, Settings,
-    Stats, Sweeping, Swept,
+    Backend, Backup, Capabilities, Claimed, FallbackStatus, LocalBackend, Marked, Page, Query, Result,
+    Settings, Stats, Sweeping, Swept, Verified,
 };
 
 /// Shortest and longest pause between two polls for a key whose holder is in another process.
@@ -270,6 +271,21 @@ impl Ledger {
     /// Removes at most `limit` records whose retention is over.
     pub async fn sweep(&self, limit: usize) -> Result<Swept> {
         self.backend.call_once_long("sweeping the ledger", self.backend.inner.sweep(limit)).await
+    }
+
+    /// Reads and checks everything that is stored. Takes as long as that takes.
+    pub async fn verify(&self) -> Result<Verified> {
+        self.backend.inner.verify().await
+    }
+
+    /// Copies the store, as it is after some commit, to a new directory. Takes as long as that takes.
+    pub async fn backup(&self, to: &Path) -> Result<Backup> {
+        self.backend.inner.backup(to).await
+    }
+
+    /// Reclaims all space that expired and replaced records take. Takes as long as that takes.
+    pub async fn compact(&self) -> Result<Swept> {
+        self.backend.inner.compact().await
     }
 
     /// How many records the ledger holds.

@@ -62,7 +62,7 @@ pub use open::{OpenOptions, open, open_backend, open_local, open_or_defer};
 pub use renewal::Renewal;
 pub use results::{Claimed, Marked};
 pub use settings::Settings;
-pub use stats::{Conflict, ConflictKind, FallbackStatus, Stats, Swept};
+pub use stats::{Backup, Conflict, ConflictKind, FallbackStatus, Stats, Swept, Verified};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

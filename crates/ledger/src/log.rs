@@ -39,14 +39,37 @@ mod round;
 mod scan;
 mod spares;
 pub mod storage;
+mod verify;
 mod view;
 
-pub(crate) use call::{Answer, Call, Reply};
-pub(crate) use compaction::{Compaction, Effort, Next};
+pub(crate) use call::{Call, Reply};
+pub(crate) use codec::{decode_claim, decode_mark};
+pub(crate) use compaction::{Compaction, Effort, Next, is_worth_rotating};
 pub(crate) use engine::Engine;
-#[cfg(feature = "simulation")]
-pub(crate) use format::{Location, RecordKind};
+pub(crate) use fault::DENIED;
+pub(crate) use format::{Location, RecordKind, segment_name};
 pub(crate) use options::Options;
 pub use options::PlantedBug;
-pub(crate) use recovery::{Opened, Reason, open};
+#[cfg(feature = "simulation")]
+pub(crate) use recovery::Opened;
+pub(crate) use recovery::{Reason, open};
+pub(crate) use verify::verify;
 pub(crate) use view::View;
+
+/// Whether a file with this name makes its directory a store.
+pub(crate) fn is_store_file(name: &str) -> bool {
+    name == identity::NAME || name == high_water::NAME || format::parse_name(name, ".log").is_some()
+}
+
+/// Whether a backup needs this file, in addition to segments and the high-water mark.
+pub(crate) fn is_backed_up(name: &str) -> bool {
+    name == identity::NAME
+        || format::parse_name(name, ".index").is_some()
+        || name.starts_with(codec::OUTCOME_PREFIX)
+}
+
+/// Writes the high-water mark of a copy.
+pub(crate) fn write_high_water(storage: &dyn storage::Storage, commit: u64) -> std::io::Result<()> {
+    let mut mark = high_water::HighWater::open(storage, commit)?;
+    mark.sync()
+}

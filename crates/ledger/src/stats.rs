@@ -33,6 +33,34 @@ pub struct Swept {
     pub more: bool,
 }
 
+/// The result of checking everything that is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verified {
+    /// The last commit.
+    pub commit: u64,
+    /// Files with commits.
+    pub segments: u64,
+    /// Bytes of commits.
+    pub bytes: u64,
+    /// Records of claims, including those that were replaced or have expired.
+    pub claims: u64,
+    /// Records of marks, including those that have expired.
+    pub marks: u64,
+    /// What is damaged, and what to do.
+    pub problems: Vec<String>,
+}
+
+/// A copy of a ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backup {
+    /// The last commit in the copy.
+    pub commit: u64,
+    /// Copied files.
+    pub files: u64,
+    /// Copied bytes.
+    pub bytes: u64,
+}
+
 /// The state of a process's fallback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FallbackStatus {

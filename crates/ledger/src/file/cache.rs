@@ -1,11 +1,11 @@
 //! Completed claims in memory, so that repeats need neither the writer nor the disk.
 //!
-//! Only completed claims are kept, and that is what makes it simple: a completed claim does not change until its
-//! retention is over, and whether that is so is judged by the clock on every read. So nothing is ever invalidated, a
-//! late insertion by a slow reader does no harm, and what is inserted was read from the engine, hence durable.
+//! Only completed claims are kept, which makes it simple: a completed claim does not change until its retention is over, and
+//! the clock tells on every read whether that is so. So nothing is ever invalidated, a late insertion by a slow reader does
+//! no harm, and what is inserted was read from the store, so it is durable.
 //!
-//! Bounded by bytes. Each shard has a young and an old half: what is read in the old half moves to the young one;
-//! when the young half is full it becomes the old one, and the old one is forgotten.
+//! Bounded by bytes. Each shard has a young and an old half. What is read in the old half moves to the young one. When the
+//! young half is full, it becomes the old one, and the previous old one is forgotten.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,16 +14,16 @@ use ichido_core::{Index, Outcome, Record, State};
 use crate::index_map::IndexMap;
 
 const SHARDS: usize = 64;
-/// What an entry costs beside its texts and outcome: the record, two maps' slots, two allocations.
+/// The cost of an entry without its texts and outcome: the record, slots in two maps, two allocations.
 const ENTRY_BYTES: usize = 640;
-/// Larger outcomes are read from the engine each time.
+/// Larger outcomes are read from the disk each time.
 const OUTCOME_MAX: usize = 64 * 1024;
 
 /// Completed claims, the most recently read ones.
 #[derive(Debug)]
 pub(super) struct Cache {
     shards: Vec<Mutex<Shard>>,
-    /// Of one half of a shard.
+    /// The bound of one half of a shard.
     bound_bytes: usize,
 }
 
@@ -50,7 +50,7 @@ impl Cache {
         Some(record)
     }
 
-    /// Keeps a record that was read from the engine, if it is completed and not too large.
+    /// Keeps a record that was read from the store, if it is completed and not too large.
     pub(super) fn keep(&self, record: &Record) {
         let State::Done(done) = &record.state else { return };
         if done.outcome.size() > OUTCOME_MAX.min(self.bound_bytes / 4) {

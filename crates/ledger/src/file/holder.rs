@@ -1,17 +1,14 @@
-//! The directory, and who holds it.
+//! The directory, and which process holds it.
 //!
 //! ```text
 //! DIR/            0700
 //!   lock          locked while a process has the store open
-//!   holder        who that is: pid, and the address of its admin port
-//!   format        "ichido ledger, format 1"
-//!   high-water    the last acknowledged commit (see `highwater`)
-//!   store/        the engine's files
-//!   making        there while `store` is being made; what is in it then is of no value
+//!   holder        which process that is: its pid, and the address of its admin port
+//!   the files of the store (see `log::format`)
 //! ```
 //!
-//! The lock belongs to the kernel: it ends with its process, however that ends. Nothing is written before the
-//! directory is known to be ours or empty.
+//! The lock belongs to the kernel: it ends with its process, however that ends. Nothing is written before the directory is
+//! known to be a ledger, or empty.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -19,27 +16,26 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::fault;
-use super::meta::{FORMAT, FORMAT_ONE, FORMAT_TWO};
+use crate::log::{DENIED, is_store_file};
 use crate::{Error, Kind, Result};
 
-const OURS: [&str; 6] = ["lock", "holder", "format", "high-water", "store", "making"];
-const FORMAT_WORDS: &str = "ichido ledger, format ";
-/// How long an opener waits for an earlier opening of its own process that is just being dropped.
+/// Files of a directory that holds no store yet.
+const OURS: [&str; 3] = ["lock", "holder", "format"];
+/// How long to wait for an earlier opening by the same process, which is just being closed.
 const OWN_WAIT: (u32, Duration) = (50, Duration::from_millis(20));
 
-/// Who has a store open, as it signed.
+/// Which process has a store open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldBy {
-    /// The process; none if it has not signed yet.
+    /// The process, if it is known.
     pub pid: Option<u32>,
     /// The address of its admin port, if it has one.
     pub admin: Option<String>,
 }
 
 impl HeldBy {
-    /// Reads who signed for the store in `dir`. Believe it only of a store that was found held: what a killed process
-    /// signed stays until the next opening.
+    /// Reads which process has the store in `dir` open. Only meaningful for a store that was found in use: the note of a
+    /// killed process stays until the next opening.
     pub fn of(dir: &Path) -> Self {
         Self::read(&fs::read_to_string(dir.join("holder")).unwrap_or_default())
     }
@@ -59,57 +55,38 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Takes the directory, making it if need be.
+    /// Takes the directory, and creates it if there is none.
     pub(super) fn take(dir: &Path, admin: Option<&str>) -> Result<Self> {
         let dir = std::path::absolute(dir).map_err(|error| refused(dir, "finding", error))?;
         make_or_check(&dir)?;
         let lock = lock(&dir)?;
         let held = Self { dir, _lock: lock };
-        held.format()?;
-        held.sign(admin).map_err(|error| refused(&held.dir, "signing", error))?;
+        held.sign(admin).map_err(|error| refused(&held.dir, "writing to", error))?;
         Ok(held)
+    }
+
+    /// Takes the directory of a ledger that must exist.
+    pub(super) fn take_existing(dir: &Path) -> Result<Self> {
+        match fs::read_dir(dir) {
+            Ok(entries) => {
+                let mut names =
+                    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+                if names.any(|name| is_store_file(&name)) {
+                    return Self::take(dir, None);
+                }
+                let text = format!("{} contains no ledger", dir.display());
+                Err(Error::new(Kind::Settings(text), "opening the ledger"))
+            }
+            Err(error) => Err(refused(dir, "reading", error)),
+        }
     }
 
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
-    }
-
-    /// The format of the store, which is one that this version reads; `None` if there is none yet.
-    pub(super) fn format(&self) -> Result<Option<u32>> {
-        let text = match fs::read_to_string(self.path("format")) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.path("store").exists() => {
-                return Ok(None);
-            }
-            Err(error) => {
-                let text = format!(
-                    "{} cannot be read ({error}); restore it, or the whole directory, from a backup",
-                    self.path("format").display()
-                );
-                return Err(Error::new(Kind::Corrupt(text), "opening the ledger"));
-            }
-        };
-        let format = text.trim_end().strip_prefix(FORMAT_WORDS).and_then(|number| number.parse::<u32>().ok());
-        match format {
-            Some(known @ (FORMAT | FORMAT_TWO | FORMAT_ONE)) => Ok(Some(known)),
-            Some(other) => Err(other_format(&self.dir, other)),
-            None => {
-                let text = format!(
-                    "{} does not say what it should; restore the directory from a backup",
-                    self.path("format").display()
-                );
-                Err(Error::new(Kind::Corrupt(text), "opening the ledger"))
-            }
-        }
-    }
-
-    /// Writes the format file. Once `store` exists, so does this.
-    pub(super) fn write_format(&self) -> io::Result<()> {
-        self.replace("format", &format!("{FORMAT_WORDS}{FORMAT}\n"))
     }
 
     fn sign(&self, admin: Option<&str>) -> io::Result<()> {
@@ -127,34 +104,24 @@ impl Held {
         sync_dir(&self.dir)
     }
 
-    /// Lets go. The lock ends with its file.
+    /// Releases the directory. The lock ends with its file.
     pub(super) fn release(self) {
         if let Err(error) = fs::remove_file(self.path("holder")) {
-            tracing::debug!(%error, "the holder file could not be removed");
+            tracing::debug!(%error, "cannot remove the holder file");
         }
     }
 }
 
 /// Makes the names in a directory durable.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
-}
-
-/// The error for a store of another format.
-pub(super) fn other_format(dir: &Path, format: u32) -> Error {
-    let text = format!(
-        "{} was written in format {format}, and this version of ichido reads formats {FORMAT_ONE} to {FORMAT}; open it with the \
-         version that wrote it",
-        dir.display()
-    );
-    Error::new(Kind::Schema(text), "opening the ledger")
 }
 
 fn make_or_check(dir: &Path) -> Result<()> {
     match fs::metadata(dir) {
         Ok(found) if !found.is_dir() => {
             let text =
-                format!("{} is not a directory; file: takes the directory of the ledger", dir.display());
+                format!("{} is not a directory; file: needs the directory of the ledger", dir.display());
             Err(Error::new(Kind::Settings(text), "opening the ledger"))
         }
         Ok(_) => check_content(dir),
@@ -162,7 +129,7 @@ fn make_or_check(dir: &Path) -> Result<()> {
             .recursive(true)
             .mode(0o700)
             .create(dir)
-            .map_err(|error| refused(dir, "making", error)),
+            .map_err(|error| refused(dir, "creating", error)),
         Err(error) => Err(refused(dir, "reading", error)),
     }
 }
@@ -173,20 +140,19 @@ fn check_content(dir: &Path) -> Result<()> {
         let name = entry.map_err(|error| refused(dir, "reading", error))?.file_name();
         names.push(name.to_string_lossy().into_owned());
     }
-    let is = |ours: &str| names.iter().any(|name| name == ours);
-    if is("store") || is("format") || is("high-water") {
+    if names.iter().any(|name| is_store_file(name)) {
         return Ok(());
     }
     if let Some(foreign) = names.iter().find(|name| !OURS.contains(&name.trim_end_matches(".tmp"))) {
         let text = format!(
-            "{} holds {foreign:?} and no ledger; name an empty directory, or one that does not exist",
+            "{} contains {foreign:?} and no ledger; use an empty directory, or one that does not exist",
             dir.display()
         );
         return Err(Error::new(Kind::Schema(text), "opening the ledger"));
     }
-    // A new ledger is nobody else's business. Where this is not allowed, the operator chose the rights.
+    // Claims contain personal data. If this is not allowed, the operator has chosen the permissions.
     if let Err(error) = fs::set_permissions(dir, fs::Permissions::from_mode(0o700)) {
-        tracing::debug!(%error, "the rights of the ledger's directory were left as they are");
+        tracing::debug!(%error, "cannot change the permissions of the ledger's directory");
     }
     Ok(())
 }
@@ -215,7 +181,7 @@ fn lock(dir: &Path) -> Result<File> {
     Err(held(dir, ""))
 }
 
-/// Whether the holder is this process, or has just signed off.
+/// Whether the holder is this process, or has just released the directory.
 fn is_own(holder: &str) -> bool {
     holder.is_empty() || holder.lines().next() == Some(&format!("pid {}", std::process::id()))
 }
@@ -228,7 +194,7 @@ fn held(dir: &Path, holder: &str) -> Error {
     Error::new(Kind::InUse(text), "opening the ledger")
 }
 
-/// One clear word on why a directory cannot be used.
+/// Why a directory cannot be used.
 fn refused(dir: &Path, doing: &str, error: io::Error) -> Error {
     let why = [
         (io::ErrorKind::PermissionDenied, "permission denied"),
@@ -239,6 +205,6 @@ fn refused(dir: &Path, doing: &str, error: io::Error) -> Error {
     .find(|(kind, _)| *kind == error.kind())
     .map_or_else(|| error.to_string(), |(_, why)| why.to_owned());
     let text = format!("{doing} {}: {why}", dir.display());
-    let kind = if fault::DENIED.contains(&error.kind()) { Kind::Denied(text) } else { Kind::Settings(text) };
+    let kind = if DENIED.contains(&error.kind()) { Kind::Denied(text) } else { Kind::Settings(text) };
     Error::new(kind, "opening the ledger").caused_by(error)
 }

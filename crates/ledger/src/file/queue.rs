@@ -1,102 +1,22 @@
-//! The way to the writer: a bounded queue that is emptied in one grasp.
+//! The queue between callers and the writer, which the writer empties at once.
 //!
-//! Callers wait for room without holding a thread. The writer is woken only when it sleeps; while it commits, callers
-//! queue up, and the next commit takes them all. That is the whole of the group commit: no delay is added.
+//! Callers wait for room without holding a thread. The writer is woken only if it sleeps; while it commits, calls queue up,
+//! and the next commit takes them all. That is the whole of the group commit: no delay is added.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ichido_core::mark::{self, Mark};
-use ichido_core::{
-    Adopted, Claim, ClaimRequest, Index, Key, Nonce, Record, Resolution, Resolved, Settle, Settled, Token,
-};
-use tokio::sync::{Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{Semaphore, TryAcquireError};
 
-use super::sweep::Bite;
-use crate::{Error, Kind, Result, Swept};
+use crate::log::Call;
+use crate::{Error, Kind, Result};
 
-/// Calls that wait for the writer at once; more callers wait for room.
+/// Calls in the queue. Further callers wait for room.
 const BOUND: usize = 16 * 1024;
 /// Calls in one group commit.
 const GROUP_MAX: usize = 2048;
 /// Bytes of outcomes in one group commit, beyond its first call.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
-
-/// Where an answer goes.
-pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
-
-/// A call for the writer.
-#[derive(Debug)]
-pub(super) enum Call {
-    Claim {
-        request: ClaimRequest,
-        /// The generation at which the caller saw that there is no such claim.
-        absent_at: Option<u64>,
-        reply: Reply<Claim>,
-    },
-    Settle {
-        key: Key,
-        token: Token,
-        word: Settle,
-        reply: Reply<Settled>,
-    },
-    Resolve {
-        key: Key,
-        word: Resolution,
-        reply: Reply<Resolved>,
-    },
-    Adopt {
-        record: Box<Record>,
-        reply: Reply<Adopted>,
-    },
-    Mark {
-        /// With the generation at which the caller saw that there is no such mark.
-        requests: Vec<(mark::Request, Option<u64>)>,
-        reply: Reply<Vec<Mark>>,
-    },
-    /// Claims that still have these tokens, and marks that still have these nonces.
-    Remove {
-        claims: Vec<(Index, Token)>,
-        marks: Vec<(Index, Nonce)>,
-        reply: Reply<()>,
-    },
-    Sweep {
-        bite: Bite,
-        reply: Reply<Swept>,
-    },
-}
-
-impl Call {
-    fn bytes(&self) -> usize {
-        match self {
-            Call::Settle { word: Settle::Complete(outcome), .. } => outcome.size(),
-            Call::Resolve { word: Resolution::Done(outcome), .. } => outcome.size(),
-            Call::Adopt { record, .. } => match &record.state {
-                ichido_core::State::Done(done) => done.outcome.size(),
-                ichido_core::State::Running | ichido_core::State::InDoubt(_) => 0,
-            },
-            Call::Mark { requests, .. } => requests.len() * 256,
-            Call::Claim { .. }
-            | Call::Settle { .. }
-            | Call::Resolve { .. }
-            | Call::Remove { .. }
-            | Call::Sweep { .. } => 0,
-        }
-    }
-
-    /// Answers with an error.
-    pub(super) fn fail(self, error: Error) {
-        match self {
-            Call::Claim { reply, .. } => drop(reply.send(Err(error))),
-            Call::Settle { reply, .. } => drop(reply.send(Err(error))),
-            Call::Resolve { reply, .. } => drop(reply.send(Err(error))),
-            Call::Adopt { reply, .. } => drop(reply.send(Err(error))),
-            Call::Mark { reply, .. } => drop(reply.send(Err(error))),
-            Call::Remove { reply, .. } => drop(reply.send(Err(error))),
-            Call::Sweep { reply, .. } => drop(reply.send(Err(error))),
-        }
-    }
-}
 
 /// The queue between the callers and the writer.
 #[derive(Debug)]
@@ -127,7 +47,7 @@ impl Queue {
         self.put(call)
     }
 
-    /// The same for a thread that may sleep.
+    /// The same, for a thread that may sleep.
     pub(super) fn push_blocking(&self, call: Call) -> Result<()> {
         loop {
             match self.room.try_acquire() {
@@ -155,7 +75,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The calls of the next group commit, in order; empty after `wait` without any. `None`: closed and empty.
+    /// The calls of the next group commit, in order. Waits for them, but at most `wait`. `None` if the queue is closed and
+    /// empty.
     pub(super) fn take(&self, wait: Duration) -> Option<Vec<Call>> {
         let mut state = self.lock();
         if state.calls.is_empty() && !state.closed && !wait.is_zero() {
@@ -174,7 +95,7 @@ impl Queue {
         Some(calls)
     }
 
-    /// Takes no more calls; what is queued is still done.
+    /// Accepts no more calls. Those in the queue are still done.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();
@@ -208,7 +129,7 @@ impl State {
     }
 }
 
-/// The error after the end.
+/// The error of a closed ledger.
 pub(super) fn closed() -> Error {
-    Error::new(Kind::Closed, "asking the file ledger")
+    Error::new(Kind::Closed, "using the file ledger")
 }

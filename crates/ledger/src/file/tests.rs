@@ -1,13 +1,13 @@
-//! What a file ledger promises.
+//! The promises of a file ledger.
 
+mod backup;
+mod concurrency;
 mod damage;
-mod fresh;
 mod full_disk;
 mod holding;
-mod linear;
 mod reopening;
+mod rules;
 mod sweeping;
-mod verbs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +60,6 @@ async fn grant(ledger: &File, text: &str, nonce: u8) -> Grant {
 
 async fn complete(ledger: &File, text: &str, nonce: u8, outcome: &str) {
     let grant = grant(ledger, text, nonce).await;
-    let word = Settle::Complete(Outcome::kept(outcome.to_owned()));
-    assert_eq!(ledger.settle(&key(text), grant.token, &word).await.unwrap(), Settled::Applied);
+    let action = Settle::Complete(Outcome::kept(outcome.to_owned()));
+    assert_eq!(ledger.settle(&key(text), grant.token, &action).await.unwrap(), Settled::Applied);
 }

@@ -111,6 +111,14 @@ impl Compaction {
     }
 }
 
+/// Whether so many records of the newest segment have expired that a sweep should start a new one.
+pub(crate) fn is_worth_rotating(view: &View, now: Timestamp) -> Result<bool> {
+    let Some(newest) = view.segments().pop() else { return Ok(false) };
+    let examined = examine(view, &newest, now)?;
+    let records = newest.records.load(Ordering::Acquire) as usize;
+    Ok(!examined.drop.expired.is_empty() && examined.survivors.len() * 2 <= records)
+}
+
 /// The oldest segment, if it may be worth reclaiming. The newest one never is.
 fn due(view: &View, now: Timestamp, effort: Effort) -> Option<Arc<Segment>> {
     let segments = view.segments();
@@ -155,11 +163,11 @@ fn is_worthwhile(
         Effort::Compact => true,
     };
     let full = view.segments();
-    if is_cheap || full.split_last().is_some_and(|(_, full)| is_wasteful(full, now)) {
+    if survivors == 0 || is_cheap || full.split_last().is_some_and(|(_, full)| is_wasteful(full, now)) {
         return true;
     }
     let mut times: Vec<_> = examined.survivors.iter().map(|record| record.expires_at.0).collect();
-    let at = (survivors - records / 8).min(survivors - 1);
+    let at = survivors.saturating_sub(records / 8).min(survivors - 1);
     let look_at = *times.select_nth_unstable(at).1;
     segment.look_at.store(look_at.max(now.0 + 1), Ordering::Release);
     false
@@ -210,7 +218,11 @@ impl Examined {
                     self.drop.outcome_files.push(file.name());
                 }
             }
-            RecordKind::Open | RecordKind::Done | RecordKind::Mark | RecordKind::Removed | RecordKind::State => {}
+            RecordKind::Open
+            | RecordKind::Done
+            | RecordKind::Mark
+            | RecordKind::Removed
+            | RecordKind::State => {}
         }
         Ok(())
     }

@@ -13,7 +13,9 @@ use super::active::Active;
 use super::call::{Answer, Call, send};
 use super::codec::{self, OutcomeFile};
 use super::compaction::{Drop, Move};
-use super::format::{self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER};
+use super::format::{
+    self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER,
+};
 use super::high_water::HighWater;
 use super::jobs::Job;
 use super::open_cache::OpenCache;
@@ -37,7 +39,8 @@ pub(crate) struct Engine {
     /// Records of the frame that is being written.
     written: Vec<Written>,
     outcome_files: u32,
-    has_failed: bool,
+    /// Why the store must be opened again.
+    failure: Option<String>,
 }
 
 /// A record of the frame that is being written.
@@ -64,7 +67,13 @@ enum Cached {
 }
 
 impl Engine {
-    pub(super) fn new(view: Arc<View>, active: Active, high_water: HighWater, last: u64, oldest: u32) -> Self {
+    pub(super) fn new(
+        view: Arc<View>,
+        active: Active,
+        high_water: HighWater,
+        last: u64,
+        oldest: u32,
+    ) -> Self {
         let cache = OpenCache::new(view.options.open_cached);
         Self {
             view,
@@ -76,7 +85,7 @@ impl Engine {
             cache,
             written: Vec::new(),
             outcome_files: 0,
-            has_failed: false,
+            failure: None,
         }
     }
 
@@ -85,18 +94,25 @@ impl Engine {
         &self.view
     }
 
-    /// Whether the store must be opened again.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.has_failed
+    /// Why the store must be opened again, if it must.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// The last durable commit.
+    #[cfg(feature = "simulation")]
     pub(crate) fn last_commit(&self) -> u64 {
         self.last
     }
 
-    pub(crate) fn high_water(&mut self) -> &mut HighWater {
-        &mut self.high_water
+    /// Whether the high-water mark waits for its sync.
+    pub(crate) fn is_mark_dirty(&self) -> bool {
+        self.high_water.is_dirty()
+    }
+
+    /// Makes the high-water mark durable.
+    pub(crate) fn sync_mark(&mut self) -> std::io::Result<()> {
+        self.high_water.sync()
     }
 
     /// Decides the calls in order, commits what they change, and answers them.
@@ -172,9 +188,9 @@ impl Engine {
     }
 
     fn check_usable(&self) -> Result<()> {
-        match self.has_failed {
-            true => Err(Error::new(Kind::Unavailable, "writing to the ledger, which is being opened again")),
-            false => Ok(()),
+        match &self.failure {
+            Some(text) => Err(Error::new(Kind::Unavailable, text.clone())),
+            None => Ok(()),
         }
     }
 
@@ -269,9 +285,7 @@ impl Engine {
         }
         self.frame.start();
         self.publish();
-        self.high_water
-            .raise(self.last)
-            .map_err(|error| self.fail("writing the high-water mark of", error))
+        self.high_water.raise(self.last).map_err(|error| self.fail("writing the high-water mark of", error))
     }
 
     /// Writes the frame to the present segment.
@@ -326,9 +340,7 @@ impl Engine {
         self.start_segment(now)?;
         self.frame.start();
         self.publish();
-        self.high_water
-            .raise(self.last)
-            .map_err(|error| self.fail("writing the high-water mark of", error))
+        self.high_water.raise(self.last).map_err(|error| self.fail("writing the high-water mark of", error))
     }
 
     fn add_state(&mut self) {
@@ -348,8 +360,7 @@ impl Engine {
         self.active.segment.end.store(to_u32(self.active.end), Ordering::Release);
         for written in std::mem::take(&mut self.written) {
             let offset = to_u32(frame_at + written.at);
-            let after =
-                written.kind.is_indexed().then_some(Location { segment, offset, kind: written.kind });
+            let after = written.kind.is_indexed().then_some(Location { segment, offset, kind: written.kind });
             self.active.record(written.tag, after, written.before, written.expires_at);
             self.view.publish(written.tag, written.before, after);
             match (written.cached, after) {
@@ -381,9 +392,7 @@ impl Engine {
         self.start_segment(now)?;
         self.frame.start();
         self.publish();
-        self.high_water
-            .raise(self.last)
-            .map_err(|error| self.fail("writing the high-water mark of", error))
+        self.high_water.raise(self.last).map_err(|error| self.fail("writing the high-water mark of", error))
     }
 
     /// Drops the oldest segment, if nothing in it is needed any more.
@@ -419,8 +428,9 @@ impl Engine {
 
     /// Nobody knows what of a write is on the disk.
     fn fail(&mut self, doing: &str, error: std::io::Error) -> Error {
-        self.has_failed = true;
-        self.view.faults.io(doing, error)
+        let error = self.view.faults.io(doing, error);
+        self.failure = Some(error.to_string());
+        error
     }
 }
 

@@ -167,7 +167,8 @@ impl SegmentHeader {
             && reader.u32().ok()? == segment;
         let first_commit = reader.u64().ok()?;
         let checksum = reader.u32().ok()?;
-        (is_ours && checksums.matches(segment, &bytes[..24], checksum)).then_some(Self { segment, first_commit })
+        (is_ours && checksums.matches(segment, &bytes[..24], checksum))
+            .then_some(Self { segment, first_commit })
     }
 }
 

@@ -90,18 +90,10 @@ impl HashIndex {
                     shard.insert(tag, new);
                 }
             }
-            (Some(old), None) => shard.remove(tag, |packed| packed == old),
+            (Some(old), None) => shard.remove(tag, old),
             (None, Some(new)) => shard.insert(tag, new),
             (None, None) => {}
         }
-    }
-
-    /// Removes the entry of a record of any kind at this place.
-    pub(crate) fn remove_at(&self, tag: u64, segment: u32, offset: u32) {
-        let is_there = |packed| {
-            Location::unpack(packed).is_some_and(|found| (found.segment, found.offset) == (segment, offset))
-        };
-        self.shard(tag).remove(tag, is_there);
     }
 
     /// Whether the index points to this record.
@@ -195,17 +187,17 @@ impl Shard {
         found
     }
 
-    fn position(&self, tag: u64, is_it: impl Fn(u64) -> bool) -> Option<usize> {
+    fn position(&self, tag: u64, packed: u64) -> Option<usize> {
         if self.len == 0 {
             return None;
         }
         let home = self.home(tag);
         let run = self.slots[home..].iter().take_while(|slot| slot.1 != 0 && slot.0 <= tag);
-        run.enumerate().find(|(_, slot)| slot.0 == tag && is_it(slot.1)).map(|(at, _)| home + at)
+        run.enumerate().find(|(_, slot)| **slot == (tag, packed)).map(|(at, _)| home + at)
     }
 
     fn overwrite(&mut self, tag: u64, old: u64, new: u64) -> bool {
-        let Some(at) = self.position(tag, |packed| packed == old) else { return false };
+        let Some(at) = self.position(tag, old) else { return false };
         self.slots[at].1 = new;
         true
     }
@@ -228,8 +220,8 @@ impl Shard {
         self.len += 1;
     }
 
-    fn remove(&mut self, tag: u64, is_it: impl Fn(u64) -> bool) {
-        let Some(at) = self.position(tag, is_it) else { return };
+    fn remove(&mut self, tag: u64, packed: u64) {
+        let Some(at) = self.position(tag, packed) else { return };
         // What follows moves one slot back, as long as that is not before the slot where it belongs.
         let mut end = at + 1;
         while self.slots.get(end).is_some_and(|slot| slot.1 != 0 && self.home(slot.0) < end) {
@@ -289,7 +281,7 @@ mod tests {
                     index.replace(tag, Some(old), Some(at(number)));
                     known.push(at(number));
                 } else {
-                    index.remove_at(tag, old.segment, old.offset);
+                    index.replace(tag, Some(old), None);
                 }
             }
             let mut found: Vec<_> = index.find(tag).iter().collect();

@@ -19,7 +19,8 @@ use super::active::Active;
 use super::engine::{Engine, push_state, write_segment};
 use super::fault::Faults;
 use super::format::{
-    Checksums, FrameWriter, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name, segment_name,
+    Checksums, FrameWriter, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name,
+    segment_name,
 };
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
@@ -63,7 +64,9 @@ pub(crate) fn open(
     let acknowledged = match mark {
         Mark::Missing => 0,
         Mark::At(commit) => commit,
-        Mark::Damaged => return Err(faults.damaged(high_water::NAME, 0, "neither of its numbers can be read")),
+        Mark::Damaged => {
+            return Err(faults.damaged(high_water::NAME, 0, "neither of its numbers can be read"));
+        }
     };
     let key = match identity::read(&*storage, &faults)? {
         Some(key) => key,
@@ -195,7 +198,8 @@ impl Recovery {
         let active = self.add_tail(&view, &tail, is_moved)?;
         self.remove_leftovers(&view, files, oldest, &tail, unused)?;
         let io = |error| self.faults.io("opening", error);
-        let high_water = HighWater::open(&*self.storage, self.acknowledged.min(tail.last_commit)).map_err(io)?;
+        let high_water =
+            HighWater::open(&*self.storage, self.acknowledged.min(tail.last_commit)).map_err(io)?;
         let last = if is_moved { tail.last_commit - 1 } else { tail.last_commit };
         let mut engine = Engine::new(view, active, high_water, last, oldest);
         match is_moved {
@@ -266,12 +270,14 @@ impl Recovery {
     }
 
     fn read_segment(&self, id: u32) -> Result<Vec<u8>> {
-        let bytes = read_all(&*self.storage, &segment_name(id)).map_err(|error| self.faults.io("opening", error))?;
+        let bytes =
+            read_all(&*self.storage, &segment_name(id)).map_err(|error| self.faults.io("opening", error))?;
         bytes.ok_or_else(|| self.faults.incomplete(format!("the file {} is missing", segment_name(id))))
     }
 
     fn read_index(&self, id: u32) -> Result<Option<SegmentIndex>> {
-        let bytes = read_all(&*self.storage, &index_name(id)).map_err(|error| self.faults.io("opening", error))?;
+        let bytes =
+            read_all(&*self.storage, &index_name(id)).map_err(|error| self.faults.io("opening", error))?;
         Ok(bytes.and_then(|bytes| SegmentIndex::decode(&bytes, id, &self.checksums)))
     }
 
@@ -304,7 +310,11 @@ impl Recovery {
         let end = frames.last().map_or(SEGMENT_HEADER, |(_, frame)| frame.end);
         let last_commit = frames.last().map_or(0, |(_, frame)| frame.header.commit);
         if last_commit + 1 != next_commit {
-            return Err(self.faults.damaged(&name, end as u64, "a commit that was acknowledged cannot be read"));
+            return Err(self.faults.damaged(
+                &name,
+                end as u64,
+                "a commit that was acknowledged cannot be read",
+            ));
         }
         let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
         let mut active = Active::new(Segment::new(id, file), header.first_commit, end);
@@ -442,7 +452,11 @@ struct Loaded {
 const FIRST: u32 = 1;
 
 /// The openings of the store with this one, and its time.
-fn begin(mut openings: Openings, last: Timestamp, reason: &Reason<'_>) -> (Openings, Timestamp, Option<SteadyTime>) {
+fn begin(
+    mut openings: Openings,
+    last: Timestamp,
+    reason: &Reason<'_>,
+) -> (Openings, Timestamp, Option<SteadyTime>) {
     match reason {
         Reason::Start(start) => {
             let time = start(last);

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use super::format::{
     self, ALIGNMENT, Checksums, FRAME_MAGIC, Frame, RecordRef, SEGMENT_HEADER, segment_name,
 };
-use super::storage::File;
 use super::view::{Segment, View};
 use crate::Result;
 
@@ -32,20 +31,12 @@ impl<'a> Frames<'a> {
             return Ok(None);
         }
         let at = self.at;
-        let damaged =
-            |flaw| self.view.faults.damaged(&segment_name(self.segment), at as u64, flaw);
+        let damaged = |flaw| self.view.faults.damaged(&segment_name(self.segment), at as u64, flaw);
         let frame = Frame::decode(&self.bytes, at, self.segment, &self.view.checksums)
             .ok_or_else(|| damaged("its checksum does not match"))?;
         self.at = frame.end;
         Ok(Some(frame.records(self.segment, &self.view.checksums).map_err(damaged)?))
     }
-}
-
-/// The bytes of a whole file.
-pub(crate) fn read_file(file: &dyn File) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(0)];
-    file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
 }
 
 /// The last commit that some intact frame behind `from` knows to have been durable.

@@ -145,15 +145,6 @@ impl View {
 
     /// The claim of a key, expired or not.
     pub(crate) fn claim(&self, index: &Index) -> Result<Option<FoundClaim>> {
-        self.claim_with(index, true)
-    }
-
-    /// The claim of a key without its outcome, if that has a file of its own.
-    pub(crate) fn claim_without_outcome(&self, index: &Index) -> Result<Option<FoundClaim>> {
-        self.claim_with(index, false)
-    }
-
-    fn claim_with(&self, index: &Index, needs_outcome: bool) -> Result<Option<FoundClaim>> {
         self.find(
             index,
             |kind| matches!(kind, RecordKind::Open | RecordKind::Done | RecordKind::Large),
@@ -162,7 +153,7 @@ impl View {
                 if stored.record.key.index() != *index {
                     return Ok(Read::Other);
                 }
-                Ok(match self.revived(stored, needs_outcome)? {
+                Ok(match self.revived(stored, true)? {
                     Some(record) => Read::Found(FoundClaim { record, location }),
                     None => Read::Moved,
                 })
@@ -273,7 +264,10 @@ impl View {
         let known = bytes.len().min(length);
         bytes.resize(length, 0);
         if known < length {
-            segment.file.read_at(&mut bytes[known..], u64::from(offset) + known as u64).map_err(Unreadable::new)?;
+            segment
+                .file
+                .read_at(&mut bytes[known..], u64::from(offset) + known as u64)
+                .map_err(Unreadable::new)?;
         }
         let (header, _, _) = format::decode_record(&bytes, segment.id, &self.checksums)?;
         Ok((header, bytes))
@@ -310,6 +304,16 @@ impl View {
     /// The tags of open claims.
     pub(crate) fn open(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is work to do.
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.jobs().is_empty()
+    }
+
+    /// The next piece of work.
+    pub(crate) fn next_job(&self) -> Option<Job> {
+        self.jobs().pop_front()
     }
 
     /// Work for the maintenance.
@@ -379,7 +383,12 @@ impl View {
     }
 
     /// Whether a record whose retention is over may be dropped. An open claim is judged by what it means in this opening.
-    pub(crate) fn is_expired(&self, header: &RecordHeader, body: &[u8], now: Timestamp) -> Result<bool, Unreadable> {
+    pub(crate) fn is_expired(
+        &self,
+        header: &RecordHeader,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<bool, Unreadable> {
         match header.kind {
             RecordKind::Done | RecordKind::Large | RecordKind::Mark => Ok(now >= header.expires_at),
             RecordKind::Open => {

@@ -38,7 +38,7 @@ impl Store {
         for _ in 0..self.random.below(4) {
             self.run_job()?;
         }
-        let synced = self.process()?.engine.high_water().sync();
+        let synced = self.process()?.engine.sync_mark();
         synced.map_err(|error| format!("the high-water mark was not synced: {error}"))?;
         let view = self.view()?;
         let Some((name, offset, harm)) = self.choose_byte(&view)? else { return Ok(()) };

@@ -82,7 +82,7 @@ impl Store {
         if self.disk.is_crashed() {
             return self.restart();
         }
-        if self.process()?.engine.has_failed() {
+        if self.process()?.engine.failure().is_some() {
             let (view, now) = (self.view()?, self.now()?);
             self.compare_all(&view, now)?;
             return self.reopen();
@@ -147,7 +147,7 @@ impl Store {
         }
         match (acknowledged, unknown) {
             (1.., 1..) => return Err("a batch was acknowledged in part".into()),
-            (_, 1..) if !self.process()?.engine.has_failed() => {
+            (_, 1..) if self.process()?.engine.failure().is_none() => {
                 return Err("a call failed, but the store goes on".into());
             }
             (_, 1..) => return Ok(()),
@@ -214,7 +214,7 @@ impl Store {
 
     fn acknowledge_commit(&mut self, now: ichido_core::Timestamp) -> Check {
         let engine = &self.process()?.engine;
-        if !engine.has_failed() && engine.last_commit() > self.acknowledged.0 {
+        if engine.failure().is_none() && engine.last_commit() > self.acknowledged.0 {
             self.acknowledged = (self.process()?.engine.last_commit(), now);
         }
         Ok(())
@@ -247,7 +247,7 @@ impl Store {
 
     /// A failure only makes the high-water mark weaker.
     fn sync_high_water(&mut self) -> Check {
-        let synced = self.process()?.engine.high_water().sync();
+        let synced = self.process()?.engine.sync_mark();
         drop(synced);
         Ok(())
     }

@@ -151,7 +151,9 @@ impl Store {
         let mut attempts = Vec::new();
         let opened = self.try_start(&mut attempts);
         let opened = opened.map_err(|error| format!("cannot open the store: {error}"))?;
-        self.started(opened, &attempts)
+        self.started(opened, &attempts)?;
+        self.disk.crash_after(u64::MAX);
+        Ok(())
     }
 
     /// The wall clock may jump while no process runs.

@@ -1,8 +1,6 @@
-//! A full disk: nothing is acknowledged that does not last, and the ledger goes on by itself once there is room.
+//! A full disk: nothing is acknowledged that is not durable, and the ledger recovers by itself once there is space.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use ichido_core::{Claim, Fingerprint, Outcome, Settle, Settled};
@@ -10,42 +8,20 @@ use ichido_core::{Claim, Fingerprint, Outcome, Settle, Settled};
 use super::{clock, key, open, request};
 use crate::{Backend, Effect, Kind, Maintain};
 
-/// A mounted file system of one's own; only root may have one.
-pub(super) struct Mount(PathBuf);
-
-impl Mount {
-    #[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
-    pub(super) fn tmpfs(path: &Path, options: &str) -> Option<Self> {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(path.to_owned()));
-        }
-        eprintln!("LEFT OUT: this test needs leave to mount a tmpfs (run it as root)");
-        None
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
+async fn a_full_disk_acknowledges_nothing_and_is_recovered_from() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(_mount) = Mount::tmpfs(dir.path(), "size=24m") else { return };
+    let Some(_mount) = ichido_testkit::tmpfs::Tmpfs::mount(dir.path(), "size=24m") else { return };
     let ledger = open(&dir.path().join("ledger"), &clock());
     let ballast = dir.path().join("ballast");
     fs::write(&ballast, vec![1; 16 * 1024 * 1024]).unwrap();
 
-    // Hashes: bytes that do not get smaller.
     let body = |number: u32| -> Vec<u8> {
         (0..1024_u32)
             .flat_map(|part| *Fingerprint::of([number.to_be_bytes(), part.to_be_bytes()]).as_bytes())
             .collect()
     };
-    let held = ["held", "told"].map(|text| request(text, 1));
+    let held = ["held", "completed"].map(|text| request(text, 1));
     for request in &held {
         assert!(matches!(ledger.claim(request).await.unwrap(), Claim::Granted(_)));
     }
@@ -56,8 +32,8 @@ async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
         let result = async {
             let claim = ledger.claim(&request(&text, 1)).await?;
             assert!(matches!(claim, Claim::Granted(_)));
-            let word = Settle::Complete(Outcome::kept(body(number)));
-            ledger.settle(&key(&text), request(&text, 1).token, &word).await
+            let action = Settle::Complete(Outcome::kept(body(number)));
+            ledger.settle(&key(&text), request(&text, 1).token, &action).await
         };
         match result.await {
             Ok(settled) => {
@@ -85,20 +61,20 @@ async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(works, "there is room, and yet it does not go on");
+    assert!(works, "there is space, but the ledger does not recover");
     for number in &acknowledged {
         let done = ledger.claim(&request(&format!("k{number}"), 2)).await.unwrap();
         assert_eq!(done, Claim::Done(Outcome::kept(body(*number))));
     }
-    // What was only granted outlives the engine that had it in memory.
+    // Grants survive the engine that had them in memory.
     for request in &held {
         assert!(matches!(ledger.claim(request).await.unwrap(), Claim::Granted(_)), "the same call again");
         let other = super::request(request.key.text(), 2);
         assert!(matches!(ledger.claim(&other).await.unwrap(), Claim::Held { .. }));
     }
-    let word = Settle::Complete(Outcome::kept("after all"));
-    assert_eq!(ledger.settle(&held[1].key, held[1].token, &word).await.unwrap(), Settled::Applied);
-    // Where a table met the full disk before the commit did, the call was never tried, and says so.
+    let action = Settle::Complete(Outcome::kept("after all"));
+    assert_eq!(ledger.settle(&held[1].key, held[1].token, &action).await.unwrap(), Settled::Applied);
+    // A call that was refused because the ledger was down had no effect.
     if error.effect() == Effect::None {
         let untried = ledger.claim(&request(&format!("k{}", acknowledged.len()), 2)).await.unwrap();
         assert!(!matches!(untried, Claim::Done(_)), "{untried:?}");
@@ -109,7 +85,7 @@ async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
     assert!(matches!(ledger.claim(&request("held", 2)).await.unwrap(), Claim::InDoubt(_)));
 }
 
-/// The acknowledged ones, and the one in between if it turns out to have happened.
+/// The acknowledged ones, and the one that failed if it turns out to have happened.
 async fn ledger_done(acknowledged: &[u32], ledger: &super::File) -> u64 {
     let next = acknowledged.last().unwrap() + 1;
     let between = ledger.claim(&request(&format!("k{next}"), 2)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whose directory it is.
+//! Which process holds a directory, and which directories are refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn refused(dir: &std::path::Path) -> (Kind, String) {
 }
 
 #[tokio::test]
-async fn a_second_opener_is_told_who_holds_it() {
+async fn a_second_process_learns_which_one_holds_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let settings = FileSettings { admin: Some("127.0.0.1:9090".to_owned()), ..FileSettings::default() };
     let first = File::open(dir.path(), settings, clock()).unwrap();
@@ -33,13 +33,13 @@ async fn a_second_opener_is_told_who_holds_it() {
 }
 
 #[tokio::test]
-async fn the_directory_is_ours_alone() {
+async fn only_the_owner_may_read_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data/ledger");
     let ledger = open(&path, &clock());
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
-    for name in ["lock", "holder", "format", "high-water"] {
+    for name in ["lock", "holder", "format", "high-water", "00000001.log"] {
         assert_eq!(mode(&path.join(name)), 0o600, "{name}");
     }
     assert!(ledger.check().await.unwrap().iter().all(|warning| warning.contains("MiB")));
@@ -64,14 +64,14 @@ fn a_directory_of_something_else_is_left_alone() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Root may write anywhere; for root a read-only mount says the same.
+/// Root may write anywhere, so root tests a read-only mount instead.
 #[test]
 fn a_directory_without_permission_is_refused_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger");
     fs::create_dir(&path).unwrap();
     if rustix::process::geteuid().is_root() {
-        let Some(_mount) = super::full_disk::Mount::tmpfs(&path, "size=1m,ro") else { return };
+        let Some(_mount) = ichido_testkit::tmpfs::Tmpfs::mount(&path, "size=1m,ro") else { return };
         let (kind, text) = refused(&path);
         assert!(matches!(kind, Kind::Denied(_)) && text.contains("read-only"), "{text}");
     } else {
@@ -83,46 +83,49 @@ fn a_directory_without_permission_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_store_of_another_format_is_refused_with_a_clear_word() {
+async fn a_store_of_another_format_is_refused_in_one_clear_line() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path(), &clock());
     complete(&ledger, "k", 1, "x").await;
     ledger.close().await.unwrap();
-    fs::write(dir.path().join("format"), "ichido ledger, format 4\n").unwrap();
+    fs::write(dir.path().join("format"), "ichido ledger, format 3\n").unwrap();
     let (kind, text) = refused(dir.path());
     assert!(matches!(kind, Kind::Schema(_)), "{kind:?}");
-    assert!(text.contains("format 4") && text.contains("reads formats 1 to 3"), "{text}");
-    fs::write(dir.path().join("format"), "ichido ledger, format 1\n").unwrap();
-    open(dir.path(), &clock());
+    assert!(text.contains("format 3") && text.contains("reads format 4") && !text.contains('\n'), "{text}");
 }
 
-#[test]
-fn a_store_that_was_left_half_made_is_made_anew() {
+/// A crash may interrupt the creation of a store at any point. Nobody was told of it.
+#[tokio::test]
+async fn a_store_that_was_never_completed_is_created_again() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("lock"), "").unwrap();
-    fs::write(dir.path().join("making"), "").unwrap();
-    open(dir.path(), &clock());
-    assert!(!dir.path().join("making").exists());
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("store")).unwrap();
-    let files =
-        [("lock", ""), ("making", ""), ("format", "ichido ledger, format 1\n"), ("store/0.jnl", "half")];
-    files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
-    open(dir.path(), &clock());
-    assert!(!dir.path().join("making").exists());
-    open(dir.path(), &clock());
+    let ledger = open(dir.path(), &clock());
+    ledger.close().await.unwrap();
+    fs::remove_file(dir.path().join("high-water")).unwrap();
+    let segment = dir.path().join("00000001.log");
+    for content in [Some(&[][..]), Some(&[0; 4096]), None] {
+        match content {
+            Some(bytes) => fs::write(&segment, bytes).unwrap(),
+            None => fs::remove_file(&segment).unwrap(),
+        }
+        let ledger = open(dir.path(), &clock());
+        complete(&ledger, "k", 1, "x").await;
+        ledger.close().await.unwrap();
+        fs::remove_file(dir.path().join("high-water")).unwrap();
+    }
 }
 
 #[tokio::test]
-async fn a_store_that_was_in_use_is_not_made_anew() {
+async fn a_store_that_was_in_use_is_not_created_again() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path(), &clock());
     complete(&ledger, "k", 1, "x").await;
     ledger.close().await.unwrap();
-    fs::write(dir.path().join("making"), "").unwrap();
+    let segment = dir.path().join("00000001.log");
+    let bytes = fs::read(&segment).unwrap();
+    fs::remove_file(&segment).unwrap();
     let (kind, text) = refused(dir.path());
-    assert!(matches!(kind, Kind::Corrupt(_)) && text.contains("`making`"), "{kind:?} {text}");
-    fs::remove_file(dir.path().join("making")).unwrap();
+    assert!(matches!(kind, Kind::Corrupt(_)) && text.contains("segments are missing"), "{kind:?} {text}");
+    fs::write(&segment, bytes).unwrap();
     let ledger = open(dir.path(), &clock());
     assert!(matches!(ledger.claim(&request("k", 2)).await.unwrap(), Claim::Done(_)));
 }

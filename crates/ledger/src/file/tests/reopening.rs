@@ -21,7 +21,7 @@ async fn what_was_acknowledged_is_there_after_a_reopening() {
 }
 
 #[tokio::test]
-async fn claims_of_the_dead_process_are_in_doubt_at_once() {
+async fn claims_of_an_earlier_process_are_in_doubt_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     let ledger = open(dir.path(), &clock);
@@ -35,10 +35,10 @@ async fn claims_of_the_dead_process_are_in_doubt_at_once() {
 
     clock.advance(1_000);
     let ledger = open(dir.path(), &clock);
-    let told = ledger.claim(&request("k", 2)).await.unwrap();
-    assert_eq!(told, Claim::InDoubt(doubt), "a second opening does not make the doubt younger");
-    let word = Settle::Complete(Outcome::kept("after all"));
-    assert_eq!(ledger.settle(&key("k"), grant.token, &word).await.unwrap(), Settled::Applied);
+    let answer = ledger.claim(&request("k", 2)).await.unwrap();
+    assert_eq!(answer, Claim::InDoubt(doubt), "a second opening does not change when the doubt began");
+    let action = Settle::Complete(Outcome::kept("after all"));
+    assert_eq!(ledger.settle(&key("k"), grant.token, &action).await.unwrap(), Settled::Applied);
     assert_eq!(ledger.claim(&request("k", 2)).await.unwrap(), Claim::Done(Outcome::kept("after all")));
 }
 
@@ -54,7 +54,7 @@ async fn a_remote_claim_gets_one_fresh_lease() {
     assert!(matches!(ledger.claim(&remote).await.unwrap(), Claim::Granted(_)));
     assert!(matches!(ledger.claim(&lapsed).await.unwrap(), Claim::Granted(_)));
     clock.advance(100);
-    grant(&ledger, "sign of life", 1).await;
+    grant(&ledger, "last commit", 1).await;
     ledger.close().await.unwrap();
 
     clock.advance(LEASE_MS * 10);
@@ -67,7 +67,7 @@ async fn a_remote_claim_gets_one_fresh_lease() {
 }
 
 #[tokio::test]
-async fn time_that_was_recorded_is_not_lived_again() {
+async fn time_does_not_go_back_with_the_wall_clock() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     let ledger = open(dir.path(), &clock);
@@ -82,7 +82,7 @@ async fn time_that_was_recorded_is_not_lived_again() {
 }
 
 #[tokio::test]
-async fn after_the_end_it_is_closed() {
+async fn a_closed_ledger_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path(), &clock());
     complete(&ledger, "k", 1, "x").await;
@@ -94,7 +94,7 @@ async fn after_the_end_it_is_closed() {
 }
 
 #[tokio::test]
-async fn dropping_finishes_what_was_accepted_and_lets_go() {
+async fn dropping_finishes_accepted_calls_and_releases_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     for round in 0..3 {

@@ -1,4 +1,4 @@
-//! Many callers at once: one winner, and no answer goes back in time.
+//! Many callers at once: one of them is granted the claim, and no answer contradicts an earlier one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::{clock, key, open, request};
 use crate::{Backend, Maintain};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_callers_one_wins() {
+async fn one_of_many_callers_is_granted_the_claim() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = Arc::new(open(dir.path(), &clock()));
     let winners: Arc<Vec<AtomicUsize>> = Arc::new((0..200).map(|_| AtomicUsize::new(0)).collect());
@@ -29,9 +29,9 @@ async fn of_many_callers_one_wins() {
     assert!(winners.iter().all(|winner| winner.load(Ordering::SeqCst) == 1));
 }
 
-/// Keys are claimed, completed, and released again and again while others ask. Whoever is granted is alone.
+/// Keys are claimed and released again and again by many callers. Only one of them holds a key at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_grant_is_never_given_twice_while_it_lives() {
+async fn a_key_has_one_holder_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = Arc::new(open(dir.path(), &clock()));
     let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..8).map(|_| AtomicUsize::new(0)).collect());
@@ -47,7 +47,7 @@ async fn a_grant_is_never_given_twice_while_it_lives() {
                     ichido_core::Nonce::from_bytes(((turn as u128) << 8 | u128::from(caller)).to_be_bytes());
                 ask.token = ichido_core::Token::from_bytes(*ask.nonce.as_bytes());
                 if let Claim::Granted(grant) = ledger.claim(&ask).await.unwrap() {
-                    assert_eq!(inside[number].fetch_add(1, Ordering::SeqCst), 0, "two hold {text}");
+                    assert_eq!(inside[number].fetch_add(1, Ordering::SeqCst), 0, "two callers hold {text}");
                     tokio::task::yield_now().await;
                     inside[number].fetch_sub(1, Ordering::SeqCst);
                     let settled = ledger.settle(&key(&text), grant.token, &Settle::Release).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_grant_is_never_given_twice_while_it_lives() {
     assert!(grants > 100, "{grants}");
 }
 
-/// Once anyone was told that a key is done, everyone is.
+/// Once a key is done for one caller, it is done for all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn done_stays_done_for_everyone() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,8 +78,8 @@ async fn done_stays_done_for_everyone() {
             for number in 0..keys {
                 let text = format!("k{number}");
                 let Claim::Granted(grant) = ledger.claim(&request(&text, 1)).await.unwrap() else { panic!() };
-                let word = Settle::Complete(Outcome::kept(text.clone()));
-                drop(ledger.settle(&key(&text), grant.token, &word).await.unwrap());
+                let action = Settle::Complete(Outcome::kept(text.clone()));
+                drop(ledger.settle(&key(&text), grant.token, &action).await.unwrap());
                 done.store(number + 1, Ordering::SeqCst);
             }
         }
@@ -90,8 +90,8 @@ async fn done_stays_done_for_everyone() {
             while done.load(Ordering::SeqCst) < keys {
                 for number in 0..done.load(Ordering::SeqCst) {
                     let text = format!("k{number}");
-                    let told = ledger.claim(&request(&text, caller)).await.unwrap();
-                    assert_eq!(told, Claim::Done(Outcome::kept(text)));
+                    let answer = ledger.claim(&request(&text, caller)).await.unwrap();
+                    assert_eq!(answer, Claim::Done(Outcome::kept(text)));
                 }
                 tokio::task::yield_now().await;
             }

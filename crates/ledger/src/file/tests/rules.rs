@@ -1,4 +1,4 @@
-//! The verbs, as the rules say.
+//! Every call follows the rules.
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
@@ -26,8 +26,8 @@ async fn a_claim_is_held_then_done_then_free() {
     other.fingerprint = ichido_core::Fingerprint::of(["other"]);
     assert_eq!(ledger.claim(&other).await.unwrap(), Claim::Mismatch);
 
-    let word = Settle::Complete(Outcome::kept("answer"));
-    assert_eq!(ledger.settle(&key("k"), grant.token, &word).await.unwrap(), Settled::Applied);
+    let action = Settle::Complete(Outcome::kept("answer"));
+    assert_eq!(ledger.settle(&key("k"), grant.token, &action).await.unwrap(), Settled::Applied);
     for _ in 0..3 {
         assert_eq!(ledger.claim(&request("k", 2)).await.unwrap(), Claim::Done(Outcome::kept("answer")));
     }
@@ -60,11 +60,11 @@ async fn a_lapsed_lease_is_in_doubt_and_can_be_taken_over_by_policy() {
 }
 
 #[tokio::test]
-async fn an_operator_ends_doubt() {
+async fn an_operator_resolves_doubt() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     let ledger = open(dir.path(), &clock);
-    for (text, word) in [
+    for (text, resolution) in [
         ("done", Resolution::Done(Outcome::kept("x"))),
         ("absent", Resolution::Absent),
         ("free", Resolution::Release),
@@ -72,7 +72,7 @@ async fn an_operator_ends_doubt() {
         let grant = grant(&ledger, text, 1).await;
         let doubt = Settle::Doubt("timeout".to_owned());
         assert_eq!(ledger.settle(&key(text), grant.token, &doubt).await.unwrap(), Settled::Applied);
-        assert_eq!(ledger.resolve(&key(text), &word).await.unwrap(), Resolved::Applied);
+        assert_eq!(ledger.resolve(&key(text), &resolution).await.unwrap(), Resolved::Applied);
     }
     assert_eq!(ledger.claim(&request("done", 2)).await.unwrap(), Claim::Done(Outcome::kept("x")));
     assert!(matches!(ledger.claim(&request("absent", 2)).await.unwrap(), Claim::Granted(_)));
@@ -146,14 +146,14 @@ async fn every_claim_is_listed_once_whatever_the_page() {
 }
 
 #[tokio::test]
-async fn what_is_recalled_is_completed_and_asked_for_alike() {
+async fn the_cache_answers_only_what_the_store_would() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     let ledger = open(dir.path(), &clock);
     let again = request("k", 2);
     assert_eq!(ledger.cached_claim(&again), None);
     complete(&ledger, "k", 1, "x").await;
-    assert_eq!(ledger.cached_claim(&again), None, "nobody has asked for it yet");
+    assert_eq!(ledger.cached_claim(&again), None, "it is cached by the first repeat");
     let done = Claim::Done(Outcome::kept("x"));
     assert_eq!(ledger.claim(&again).await.unwrap(), done);
     assert_eq!(ledger.cached_claim(&again), Some(done));
