@@ -50,6 +50,8 @@ pub(crate) use fault::DENIED;
 pub(crate) use format::{Location, RecordKind, segment_name};
 pub(crate) use options::Options;
 pub use options::PlantedBug;
+#[cfg(feature = "simulation")]
+pub(crate) use recovery::Opened;
 pub(crate) use recovery::{Reason, open};
 pub(crate) use verify::verify;
 pub(crate) use view::View;

@@ -99,6 +99,12 @@ impl Engine {
         self.failure.as_deref()
     }
 
+    /// The last durable commit.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn last_commit(&self) -> u64 {
+        self.last
+    }
+
     /// Whether the high-water mark waits for its sync.
     pub(crate) fn is_mark_dirty(&self) -> bool {
         self.high_water.is_dirty()

@@ -40,6 +40,30 @@ pub enum PlantedBug {
     IndexTooEarly,
 }
 
+impl PlantedBug {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::NoSync,
+        Self::NoDirectorySync,
+        Self::NoChecksums,
+        Self::DropTooEarly,
+        Self::DropOutOfOrder,
+        Self::IndexTooEarly,
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSync => "no-sync",
+            Self::NoDirectorySync => "no-directory-sync",
+            Self::NoChecksums => "no-checksums",
+            Self::DropTooEarly => "drop-too-early",
+            Self::DropOutOfOrder => "drop-out-of-order",
+            Self::IndexTooEarly => "index-too-early",
+        }
+    }
+}
+
 impl Options {
     /// The layout of a store in this directory.
     pub(crate) fn standard(dir: impl Into<String>) -> Self {
