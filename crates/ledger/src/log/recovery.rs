@@ -19,8 +19,8 @@ use super::active::Active;
 use super::engine::{Engine, push_state, write_segment};
 use super::fault::Faults;
 use super::format::{
-    Checksums, FrameWriter, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name,
-    segment_name,
+    Checksums, FrameWriter, INDEX_ENTRY, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name,
+    parse_name, segment_name,
 };
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
@@ -187,11 +187,10 @@ impl Recovery {
         if let Some(missing) = (oldest..=tail.segment).find(|id| !files.segments.contains(id)) {
             return Err(self.faults.incomplete(format!("the file {} is missing", segment_name(missing))));
         }
-        let full = self.load_full_segments(oldest, &tail)?;
-        let entries = full.iter().map(|loaded| loaded.index.entries.len()).sum();
         let (openings, now, time) = begin(tail.state.openings.clone(), tail.time, reason);
-        let view = self.view(openings, HashIndex::with_capacity(entries));
-        for loaded in full {
+        let view = self.view(openings, HashIndex::with_capacity(self.count_entries(files, oldest, &tail)?));
+        for id in oldest..tail.segment {
+            let loaded = self.load_full_segment(id, &tail)?;
             self.add_full_segment(&view, loaded)?;
         }
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
@@ -281,22 +280,40 @@ impl Recovery {
         Ok(bytes.and_then(|bytes| SegmentIndex::decode(&bytes, id, &self.checksums)))
     }
 
-    /// The indexes of all segments but the newest. The newest first, because each tells where the one before it ends.
-    fn load_full_segments(&self, oldest: u32, tail: &Tail) -> Result<Vec<Loaded>> {
-        let mut loaded = Vec::new();
-        let mut next_commit = tail.first_commit;
-        for id in (oldest..tail.segment).rev() {
-            let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
-            let is_rebuilt = known.is_none();
-            let index = match known {
-                Some(index) => index,
-                None => self.rebuild_index(id, next_commit)?,
-            };
-            next_commit = index.first_commit;
-            loaded.push(Loaded { id, index, is_rebuilt });
+    /// About how many entries the indexes have, so that the table needs not grow while they are read.
+    fn count_entries(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<usize> {
+        let mut bytes = 0;
+        for id in files.indexes.range(oldest..tail.segment) {
+            let length = self.storage.open(&index_name(*id)).and_then(|file| file.len());
+            bytes += length.map_err(|error| self.faults.io("opening", error))?;
         }
-        loaded.reverse();
-        Ok(loaded)
+        Ok(usize::try_from(bytes).unwrap_or(0) / INDEX_ENTRY)
+    }
+
+    /// The index of a full segment. The next segment tells where it ends.
+    fn load_full_segment(&self, id: u32, tail: &Tail) -> Result<Loaded> {
+        let next_commit = match id + 1 == tail.segment {
+            true => tail.first_commit,
+            false => self.first_commit(id + 1)?,
+        };
+        let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
+        let is_rebuilt = known.is_none();
+        let index = match known {
+            Some(index) => index,
+            None => self.rebuild_index(id, next_commit)?,
+        };
+        Ok(Loaded { id, index, is_rebuilt })
+    }
+
+    fn first_commit(&self, id: u32) -> Result<u64> {
+        let name = segment_name(id);
+        let mut bytes = [0; SEGMENT_HEADER];
+        let read = self.storage.open(&name).and_then(|file| file.read_at(&mut bytes, 0));
+        read.map_err(|error| self.faults.io("opening", error))?;
+        let header = scan::header(&bytes, id, &self.checksums);
+        header
+            .map(|header| header.first_commit)
+            .ok_or_else(|| self.faults.damaged(&name, 0, "its header cannot be read"))
     }
 
     /// Reads a whole segment whose index is missing or damaged.
