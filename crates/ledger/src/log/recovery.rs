@@ -222,7 +222,7 @@ impl Recovery {
         let mut synced = self.acknowledged;
         let mut unused = None;
         for id in files.segments.iter().rev().copied() {
-            let bytes = self.read_segment(id)?;
+            let mut bytes = self.read_segment(id)?;
             let header = scan::header(&bytes, id, &self.checksums);
             let first_commit = header.map(|header| header.first_commit);
             let frames = first_commit
@@ -250,6 +250,8 @@ impl Recovery {
             let (last_commit, time) = (last.header.commit, last.header.time);
             let (first_commit, last_frame) = (first_commit.unwrap_or(0), (at, last.end));
             drop(frames);
+            // The zeros behind the last frame may be missing from the file.
+            bytes.resize(bytes.len().max(last_frame.1), 0);
             let tail = Tail { segment: id, bytes, first_commit, last_commit, last_frame, time, state };
             return Ok((tail, unused));
         }
