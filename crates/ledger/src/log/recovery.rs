@@ -196,7 +196,10 @@ impl Recovery {
         }
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
         let active = self.add_tail(&view, &tail, is_moved)?;
-        self.remove_leftovers(&view, files, oldest, &tail, unused)?;
+        if let Some(unused) = unused {
+            self.remove(&segment_name(unused))?;
+        }
+        self.keep_spares(&view, files)?;
         let io = |error| self.faults.io("opening", error);
         let high_water =
             HighWater::open(&*self.storage, self.acknowledged.min(tail.last_commit)).map_err(io)?;
@@ -209,6 +212,7 @@ impl Recovery {
         if matches!(reason, Reason::Start(_)) {
             engine.write_state(now)?;
         }
+        self.remove_leftovers(files, oldest, &tail)?;
         self.remove_unused_outcomes(engine.view(), files)?;
         Ok(Opened { engine, time })
     }
@@ -401,25 +405,19 @@ impl Recovery {
         written.map_err(|error| self.faults.io("opening", error))
     }
 
-    /// Removes what a crash left behind: segments that were dropped, and one that was never used.
-    fn remove_leftovers(
-        &self,
-        view: &View,
-        files: &Files,
-        oldest: u32,
-        tail: &Tail,
-        unused: Option<u32>,
-    ) -> Result<()> {
-        let io = |error| self.faults.io("opening", error);
-        let dropped = files.segments.range(..oldest).copied();
-        for id in dropped.chain(unused) {
-            self.storage.remove(&segment_name(id)).map_err(io)?;
+    /// Removes what a crash left behind: dropped segments, and indexes without a full segment.
+    ///
+    /// The last commit is durable by now. It may be the one that says that they are dropped.
+    fn remove_leftovers(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<()> {
+        for id in files.segments.range(..oldest) {
+            self.remove(&segment_name(*id))?;
         }
-        let is_stale = |id: &u32| *id < oldest || *id >= tail.segment;
-        for id in files.indexes.iter().copied().filter(is_stale) {
-            self.storage.remove(&index_name(id)).map_err(io)?;
-        }
-        self.keep_spares(view, files)
+        let is_stale = |id: &&u32| **id < oldest || **id >= tail.segment;
+        files.indexes.iter().filter(is_stale).try_for_each(|id| self.remove(&index_name(*id)))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.storage.remove(name).map_err(|error| self.faults.io("opening", error))
     }
 
     fn keep_spares(&self, view: &View, files: &Files) -> Result<()> {
@@ -437,7 +435,7 @@ impl Recovery {
         }
         let used = view.outcome_files()?;
         for name in files.outcomes.iter().filter(|name| !used.contains(*name)) {
-            self.storage.remove(name).map_err(|error| self.faults.io("opening", error))?;
+            self.remove(name)?;
         }
         Ok(())
     }
