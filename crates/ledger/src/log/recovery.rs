@@ -170,7 +170,7 @@ impl Recovery {
     fn create(self, files: &Files, reason: &Reason<'_>) -> Result<Opened> {
         let (openings, now, time) = begin(Openings::default(), Timestamp(0), reason);
         let view = self.view(openings, HashIndex::default());
-        self.keep_spares(&view, files)?;
+        self.remove_spares(files)?;
         let mut frame = FrameWriter::default();
         frame.start();
         push_state(&mut frame, FIRST, &view.openings);
@@ -199,7 +199,7 @@ impl Recovery {
         if let Some(unused) = unused {
             self.remove(&segment_name(unused))?;
         }
-        self.keep_spares(&view, files)?;
+        self.remove_spares(files)?;
         let io = |error| self.faults.io("opening", error);
         let high_water =
             HighWater::open(&*self.storage, self.acknowledged.min(tail.last_commit)).map_err(io)?;
@@ -420,12 +420,12 @@ impl Recovery {
         self.storage.remove(name).map_err(|error| self.faults.io("opening", error))
     }
 
-    fn keep_spares(&self, view: &View, files: &Files) -> Result<()> {
-        for name in &files.spares {
-            let length = self.storage.open(name).and_then(|file| file.len());
-            view.spares.find(name.clone(), length.map_err(|error| self.faults.io("opening", error))?);
-        }
-        Ok(())
+    /// Removes the files that were prepared for new segments.
+    ///
+    /// They cannot be used: a power loss may have undone the rename that made such a file a segment, but not the commit that
+    /// was written to it. That commit was never acknowledged, and would come back with the next use of the file.
+    fn remove_spares(&self, files: &Files) -> Result<()> {
+        files.spares.iter().try_for_each(|name| self.remove(name))
     }
 
     /// Removes files of outcomes that no record names. There are few.
