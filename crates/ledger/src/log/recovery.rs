@@ -170,7 +170,7 @@ impl Recovery {
     fn create(self, files: &Files, reason: &Reason<'_>) -> Result<Opened> {
         let (openings, now, time) = begin(Openings::default(), Timestamp(0), reason);
         let view = self.view(openings, HashIndex::default());
-        self.keep_spares(&view, files)?;
+        self.remove_spares(files)?;
         let mut frame = FrameWriter::default();
         frame.start();
         push_state(&mut frame, FIRST, &view.openings);
@@ -195,7 +195,10 @@ impl Recovery {
         }
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
         let active = self.add_tail(&view, &tail, is_moved)?;
-        self.remove_leftovers(&view, files, oldest, &tail, unused)?;
+        if let Some(unused) = unused {
+            self.remove(&segment_name(unused))?;
+        }
+        self.remove_spares(files)?;
         let io = |error| self.faults.io("opening", error);
         let high_water =
             HighWater::open(&*self.storage, self.acknowledged.min(tail.last_commit)).map_err(io)?;
@@ -208,6 +211,7 @@ impl Recovery {
         if matches!(reason, Reason::Start(_)) {
             engine.write_state(now)?;
         }
+        self.remove_leftovers(files, oldest, &tail)?;
         self.remove_unused_outcomes(engine.view(), files)?;
         Ok(Opened { engine, time })
     }
@@ -221,7 +225,7 @@ impl Recovery {
         let mut synced = self.acknowledged;
         let mut unused = None;
         for id in files.segments.iter().rev().copied() {
-            let bytes = self.read_segment(id)?;
+            let mut bytes = self.read_segment(id)?;
             let header = scan::header(&bytes, id, &self.checksums);
             let first_commit = header.map(|header| header.first_commit);
             let frames = first_commit
@@ -249,6 +253,8 @@ impl Recovery {
             let (last_commit, time) = (last.header.commit, last.header.time);
             let (first_commit, last_frame) = (first_commit.unwrap_or(0), (at, last.end));
             drop(frames);
+            // The zeros behind the last frame may be missing from the file.
+            bytes.resize(bytes.len().max(last_frame.1), 0);
             let tail = Tail { segment: id, bytes, first_commit, last_commit, last_frame, time, state };
             return Ok((tail, unused));
         }
@@ -416,33 +422,27 @@ impl Recovery {
         written.map_err(|error| self.faults.io("opening", error))
     }
 
-    /// Removes what a crash left behind: segments that were dropped, and one that was never used.
-    fn remove_leftovers(
-        &self,
-        view: &View,
-        files: &Files,
-        oldest: u32,
-        tail: &Tail,
-        unused: Option<u32>,
-    ) -> Result<()> {
-        let io = |error| self.faults.io("opening", error);
-        let dropped = files.segments.range(..oldest).copied();
-        for id in dropped.chain(unused) {
-            self.storage.remove(&segment_name(id)).map_err(io)?;
+    /// Removes what a crash left behind: dropped segments, and indexes without a full segment.
+    ///
+    /// The last commit is durable by now. It may be the one that says that they are dropped.
+    fn remove_leftovers(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<()> {
+        for id in files.segments.range(..oldest) {
+            self.remove(&segment_name(*id))?;
         }
-        let is_stale = |id: &u32| *id < oldest || *id >= tail.segment;
-        for id in files.indexes.iter().copied().filter(is_stale) {
-            self.storage.remove(&index_name(id)).map_err(io)?;
-        }
-        self.keep_spares(view, files)
+        let is_stale = |id: &&u32| **id < oldest || **id >= tail.segment;
+        files.indexes.iter().filter(is_stale).try_for_each(|id| self.remove(&index_name(*id)))
     }
 
-    fn keep_spares(&self, view: &View, files: &Files) -> Result<()> {
-        for name in &files.spares {
-            let length = self.storage.open(name).and_then(|file| file.len());
-            view.spares.find(name.clone(), length.map_err(|error| self.faults.io("opening", error))?);
-        }
-        Ok(())
+    fn remove(&self, name: &str) -> Result<()> {
+        self.storage.remove(name).map_err(|error| self.faults.io("opening", error))
+    }
+
+    /// Removes the files that were prepared for new segments.
+    ///
+    /// They cannot be used: a power loss may have undone the rename that made such a file a segment, but not the commit that
+    /// was written to it. That commit was never acknowledged, and would come back with the next use of the file.
+    fn remove_spares(&self, files: &Files) -> Result<()> {
+        files.spares.iter().try_for_each(|name| self.remove(name))
     }
 
     /// Removes files of outcomes that no record names. There are few.
@@ -452,7 +452,7 @@ impl Recovery {
         }
         let used = view.outcome_files()?;
         for name in files.outcomes.iter().filter(|name| !used.contains(*name)) {
-            self.storage.remove(name).map_err(|error| self.faults.io("opening", error))?;
+            self.remove(name)?;
         }
         Ok(())
     }
