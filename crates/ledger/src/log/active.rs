@@ -10,7 +10,7 @@ use super::options::Options;
 use super::view::Segment;
 
 /// The newest segment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Active {
     pub(crate) segment: Arc<Segment>,
     pub(crate) first_commit: u64,

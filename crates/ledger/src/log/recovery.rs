@@ -184,10 +184,11 @@ impl Recovery {
     fn open(self, files: &Files, reason: &Reason<'_>) -> Result<Opened> {
         let (tail, unused) = self.find_tail(files)?;
         let oldest = tail.state.oldest;
-        if let Some(missing) = (oldest..=tail.segment).find(|id| !files.segments.contains(id)) {
+        let missing = (oldest..=tail.segment).find(|id| !files.segments.contains(id));
+        if let Some(missing) = missing.filter(|_| !self.has_gaps()) {
             return Err(self.faults.incomplete(format!("the file {} is missing", segment_name(missing))));
         }
-        let full = self.load_full_segments(oldest, &tail)?;
+        let full = self.load_full_segments(files, oldest, &tail)?;
         let entries = full.iter().map(|loaded| loaded.index.entries.len()).sum();
         let (openings, now, time) = begin(tail.state.openings.clone(), tail.time, reason);
         let view = self.view(openings, HashIndex::with_capacity(entries));
@@ -262,6 +263,11 @@ impl Recovery {
         Err(self.faults.incomplete("none of its segments has a readable commit"))
     }
 
+    /// Only a planted bug leaves gaps between segments.
+    fn has_gaps(&self) -> bool {
+        self.options.has(PlantedBug::DropOutOfOrder)
+    }
+
     fn last_state(&self, id: u32, frames: &[(usize, super::format::Frame<'_>)]) -> Result<StoreState> {
         let damaged = |flaw| self.faults.damaged(&segment_name(id), SEGMENT_HEADER as u64, flaw);
         let mut state = None;
@@ -288,11 +294,12 @@ impl Recovery {
     }
 
     /// The indexes of all segments but the newest. The newest first, because each tells where the one before it ends.
-    fn load_full_segments(&self, oldest: u32, tail: &Tail) -> Result<Vec<Loaded>> {
+    fn load_full_segments(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<Vec<Loaded>> {
         let mut loaded = Vec::new();
         let mut next_commit = tail.first_commit;
-        for id in (oldest..tail.segment).rev() {
-            let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
+        for id in files.segments.range(oldest..tail.segment).rev().copied() {
+            let known = self.read_index(id)?;
+            let known = known.filter(|index| self.has_gaps() || index.last_commit + 1 == next_commit);
             let is_rebuilt = known.is_none();
             let index = match known {
                 Some(index) => index,
@@ -315,7 +322,7 @@ impl Recovery {
         let frames = scan::intact(&bytes, id, header.first_commit, next_commit, &self.checksums);
         let end = frames.last().map_or(SEGMENT_HEADER, |(_, frame)| frame.end);
         let last_commit = frames.last().map_or(0, |(_, frame)| frame.header.commit);
-        if last_commit + 1 != next_commit {
+        if last_commit + 1 != next_commit && !self.has_gaps() {
             return Err(self.faults.damaged(
                 &name,
                 end as u64,
