@@ -6,6 +6,7 @@
 //!
 //! Everything random depends on one seed, so a failing run can be repeated exactly.
 
+pub mod backend;
 mod check;
 pub mod disk;
 mod finish;

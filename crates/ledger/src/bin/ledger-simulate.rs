@@ -13,7 +13,9 @@ fn main() {
             Ok(report) => total.add(&report),
             Err(failure) => {
                 failed += 1;
-                if failed <= 12 { println!("{}", failure.to_string().chars().take(900).collect::<String>()); }
+                if failed <= 12 {
+                    println!("{}", failure.to_string().chars().take(900).collect::<String>());
+                }
             }
         }
     }

@@ -141,7 +141,10 @@ fn summary(view: &View, tag: u64, location: Location, now: Timestamp) -> Result<
     let damaged = |flaw| view.damaged(location, flaw);
     let stored = decode_claim(&body).map_err(damaged)?;
     let outcome_bytes = stored.outcome_file.map(|file| file.length as usize);
-    let Some(record) = view.revived(stored, false).map_err(|reason| view.unreadable(location, reason))? else { return Ok(None) };
+    let Some(record) = view.revived(stored, false).map_err(|reason| view.unreadable(location, reason))?
+    else {
+        return Ok(None);
+    };
     let mut summary = Summary::of(&record, now);
     if let (Some(summary), Some(bytes)) = (&mut summary, outcome_bytes) {
         summary.outcome_bytes = Some(bytes);

@@ -19,8 +19,8 @@ use super::active::Active;
 use super::engine::{Engine, push_state, write_segment};
 use super::fault::Faults;
 use super::format::{
-    Checksums, FrameWriter, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name,
-    segment_name,
+    Checksums, FrameWriter, INDEX_ENTRY, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name,
+    parse_name, segment_name,
 };
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
@@ -188,11 +188,10 @@ impl Recovery {
         if let Some(missing) = missing.filter(|_| !self.has_gaps()) {
             return Err(self.faults.incomplete(format!("the file {} is missing", segment_name(missing))));
         }
-        let full = self.load_full_segments(files, oldest, &tail)?;
-        let entries = full.iter().map(|loaded| loaded.index.entries.len()).sum();
         let (openings, now, time) = begin(tail.state.openings.clone(), tail.time, reason);
-        let view = self.view(openings, HashIndex::with_capacity(entries));
-        for loaded in full {
+        let view = self.view(openings, HashIndex::with_capacity(self.count_entries(files, oldest, &tail)?));
+        for id in files.segments.range(oldest..tail.segment) {
+            let loaded = self.load_full_segment(*id, files, &tail)?;
             self.add_full_segment(&view, loaded)?;
         }
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
@@ -293,23 +292,48 @@ impl Recovery {
         Ok(bytes.and_then(|bytes| SegmentIndex::decode(&bytes, id, &self.checksums)))
     }
 
-    /// The indexes of all segments but the newest. The newest first, because each tells where the one before it ends.
-    fn load_full_segments(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<Vec<Loaded>> {
-        let mut loaded = Vec::new();
-        let mut next_commit = tail.first_commit;
-        for id in files.segments.range(oldest..tail.segment).rev().copied() {
-            let known = self.read_index(id)?;
-            let known = known.filter(|index| self.has_gaps() || index.last_commit + 1 == next_commit);
-            let is_rebuilt = known.is_none();
-            let index = match known {
-                Some(index) => index,
-                None => self.rebuild_index(id, next_commit)?,
-            };
-            next_commit = index.first_commit;
-            loaded.push(Loaded { id, index, is_rebuilt });
+    /// About how many entries the indexes have, so that the table needs not grow while they are read.
+    fn count_entries(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<usize> {
+        let mut bytes = 0;
+        for id in files.indexes.range(oldest..tail.segment) {
+            let length = self.storage.open(&index_name(*id)).and_then(|file| file.len());
+            bytes += length.map_err(|error| self.faults.io("opening", error))?;
         }
-        loaded.reverse();
-        Ok(loaded)
+        Ok(usize::try_from(bytes).unwrap_or(0) / INDEX_ENTRY)
+    }
+
+    /// The index of a full segment. The next segment tells where it ends.
+    fn load_full_segment(&self, id: u32, files: &Files, tail: &Tail) -> Result<Loaded> {
+        let next_commit = match id + 1 == tail.segment {
+            true => tail.first_commit,
+            false if self.has_gaps() && !files.segments.contains(&(id + 1)) => return self.load_before_gap(id),
+            false => self.first_commit(id + 1)?,
+        };
+        let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
+        let is_rebuilt = known.is_none();
+        let index = match known {
+            Some(index) => index,
+            None => self.rebuild_index(id, next_commit)?,
+        };
+        Ok(Loaded { id, index, is_rebuilt })
+    }
+
+    fn load_before_gap(&self, id: u32) -> Result<Loaded> {
+        let last_commit = self.read_index(id)?.map(|index| index.last_commit);
+        let last_commit = last_commit.ok_or_else(|| self.faults.incomplete("it has a gap, as planted"))?;
+        let index = self.rebuild_index(id, last_commit + 1)?;
+        Ok(Loaded { id, index, is_rebuilt: false })
+    }
+
+    fn first_commit(&self, id: u32) -> Result<u64> {
+        let name = segment_name(id);
+        let mut bytes = [0; SEGMENT_HEADER];
+        let read = self.storage.open(&name).and_then(|file| file.read_at(&mut bytes, 0));
+        read.map_err(|error| self.faults.io("opening", error))?;
+        let header = scan::header(&bytes, id, &self.checksums);
+        header
+            .map(|header| header.first_commit)
+            .ok_or_else(|| self.faults.damaged(&name, 0, "its header cannot be read"))
     }
 
     /// Reads a whole segment whose index is missing or damaged.
@@ -322,7 +346,7 @@ impl Recovery {
         let frames = scan::intact(&bytes, id, header.first_commit, next_commit, &self.checksums);
         let end = frames.last().map_or(SEGMENT_HEADER, |(_, frame)| frame.end);
         let last_commit = frames.last().map_or(0, |(_, frame)| frame.header.commit);
-        if last_commit + 1 != next_commit && !self.has_gaps() {
+        if last_commit + 1 != next_commit {
             return Err(self.faults.damaged(
                 &name,
                 end as u64,

@@ -56,12 +56,15 @@ impl Store {
                 RecordKind::Open => Listed::Open,
                 RecordKind::Done | RecordKind::Large => Listed::Done,
                 RecordKind::Mark => Listed::Mark,
-                RecordKind::Removed | RecordKind::State => return Err("a record without a key is listed".into()),
+                RecordKind::Removed | RecordKind::State => {
+                    return Err("a record without a key is listed".into());
+                }
             };
             *listed.entry((*tag, kind)).or_default() += 1;
             *live.entry(location.segment).or_default() += 1;
         }
-        let open: Vec<u64> = listed.keys().filter(|(_, kind)| *kind == Listed::Open).map(|(tag, _)| *tag).collect();
+        let open: Vec<u64> =
+            listed.keys().filter(|(_, kind)| *kind == Listed::Open).map(|(tag, _)| *tag).collect();
         if !view.open().iter().eq(&open) {
             return Err(format!("the open claims are {open:x?}, but {:x?} are noted", view.open()));
         }
@@ -75,7 +78,10 @@ impl Store {
         for segment in &segments {
             let (counted, listed) = (segment.live.load(Ordering::Acquire), live.get(&segment.id).copied());
             if counted != listed.unwrap_or(0) {
-                return Err(format!("segment {} has {listed:?} records, but {counted} are counted", segment.id));
+                return Err(format!(
+                    "segment {} has {listed:?} records, but {counted} are counted",
+                    segment.id
+                ));
             }
         }
         match live.keys().find(|id| view.segment(**id).is_none()) {

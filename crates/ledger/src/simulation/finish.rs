@@ -138,7 +138,9 @@ impl Store {
         let view = self.view()?;
         let (segments, entries) = (view.segments().len(), entries(&view).len());
         if segments > SEGMENTS_LEFT || entries > 0 {
-            return Err(format!("{segments} segments and {entries} records are left after everything expired"));
+            return Err(format!(
+                "{segments} segments and {entries} records are left after everything expired"
+            ));
         }
         let files = self.disk.files();
         let count = |is_one: fn(&str) -> bool| files.iter().filter(|(name, _)| is_one(name)).count();
@@ -146,7 +148,9 @@ impl Store {
         let logs = count(|name| name.ends_with(".log"));
         match outcomes == 0 && logs == segments {
             true => Ok(()),
-            false => Err(format!("{logs} segments and {outcomes} outcomes are on disk after everything expired")),
+            false => {
+                Err(format!("{logs} segments and {outcomes} outcomes are on disk after everything expired"))
+            }
         }
     }
 

@@ -186,7 +186,12 @@ impl Model {
     }
 
     /// Compares what the store has with what it must have. Unacknowledged requests may have been applied or not.
-    pub(super) fn compare(&self, key: usize, found: Option<&Held>, now: Timestamp) -> Result<Version, String> {
+    pub(super) fn compare(
+        &self,
+        key: usize,
+        found: Option<&Held>,
+        now: Timestamp,
+    ) -> Result<Version, String> {
         let after = self.get(key);
         let is_after = matches(after, found, now);
         let Some(before) = self.before.get(&key) else {

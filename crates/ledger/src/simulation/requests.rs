@@ -113,7 +113,10 @@ impl Request {
 impl Pending {
     /// The answer. `None` if the call was dropped without one.
     pub(super) fn take(self) -> Option<Result<Answer>> {
-        fn take<T>(mut pending: oneshot::Receiver<Result<T>>, answer: fn(T) -> Answer) -> Option<Result<Answer>> {
+        fn take<T>(
+            mut pending: oneshot::Receiver<Result<T>>,
+            answer: fn(T) -> Answer,
+        ) -> Option<Result<Answer>> {
             pending.try_recv().ok().map(|result| result.map(answer))
         }
         match self {

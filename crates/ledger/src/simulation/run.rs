@@ -129,7 +129,9 @@ impl Store {
                 Ok(answer) => {
                     let expected = self.model.decide(&request, now);
                     if answer != expected {
-                        return Err(format!("{request:?} was answered {answer:?} instead of {expected:?} at {now}"));
+                        return Err(format!(
+                            "{request:?} was answered {answer:?} instead of {expected:?} at {now}"
+                        ));
                     }
                     acknowledged += 1;
                 }

@@ -225,7 +225,8 @@ impl Store {
     /// Makes one of the next operations fail.
     pub(super) fn schedule_fault(&mut self) {
         use Operation::{Create, Len, List, Open, Read, Remove, Rename, Sync, SyncDir, Write};
-        let operations = [Sync, Sync, Sync, SyncDir, Write, Write, Create, Rename, Remove, Read, Open, List, Len];
+        let operations =
+            [Sync, Sync, Sync, SyncDir, Write, Write, Create, Rename, Remove, Read, Open, List, Len];
         let operation = *self.random.pick(&operations);
         let fault = if self.random.one_in(2) { Fault::NoSpace } else { Fault::Io };
         let can_need_space = matches!(operation, Sync | SyncDir | Write | Create | Rename);

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use ichido_core::{
-    Caller, ClaimRequest, Done, Doubt, DoubtReason, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey, Metadata,
-    Nonce, Outcome, Record, Resolution, Scope, Settle, State, Timestamp, Token, mark,
+    Caller, ClaimRequest, Done, Doubt, DoubtReason, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey,
+    Metadata, Nonce, Outcome, Record, Resolution, Scope, Settle, State, Timestamp, Token, mark,
 };
 
 use super::model::{Held, Model};
@@ -40,7 +40,13 @@ impl Workload {
     }
 
     /// The next request.
-    pub(super) fn draw(&mut self, keys: &Keys, model: &Model, now: Timestamp, random: &mut Random) -> Request {
+    pub(super) fn draw(
+        &mut self,
+        keys: &Keys,
+        model: &Model,
+        now: Timestamp,
+        random: &mut Random,
+    ) -> Request {
         if !self.recent.is_empty() && random.one_in(8) {
             return random.pick(&self.recent).clone();
         }
