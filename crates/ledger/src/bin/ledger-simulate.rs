@@ -6,7 +6,11 @@ fn main() {
     let start = std::time::Instant::now();
     let mut total = ichido_ledger::simulation::Report::default();
     let mut failed = 0;
-    let options = ichido_ledger::simulation::RunOptions::default();
+    let mut options = ichido_ledger::simulation::RunOptions::default();
+    if let Ok(bug) = std::env::var("BUG") {
+        options.planted =
+            ichido_ledger::simulation::PlantedBug::ALL.into_iter().find(|one| one.name() == bug);
+    }
     for seed in from..from + count {
         match ichido_ledger::simulation::run(seed, &options) {
             Ok(report) => total.add(&report),

@@ -224,6 +224,9 @@ impl Store {
 
     /// A failed job is not repeated: the next opening does its work.
     pub(super) fn run_job(&mut self) -> Check {
+        if self.random.one_in(8) {
+            return self.run_earlier_job();
+        }
         let (view, faults) = (self.view()?, self.faults());
         let job = view.jobs().pop_front();
         match job.map(|job| job.run(&view)) {
@@ -232,6 +235,20 @@ impl Store {
             }
             Some(Err(_) | Ok(())) | None => Ok(()),
         }
+    }
+
+    /// The sweeper has not noticed yet that the store was opened again.
+    fn run_earlier_job(&mut self) -> Check {
+        let Some(earlier) = self.process()?.earlier.clone() else { return Ok(()) };
+        // Its files may be gone by now.
+        match earlier.next_job() {
+            Some(job) => drop(job.run(&earlier)),
+            None => {
+                drop(earlier.spares.prepare(&earlier));
+                self.process()?.earlier = None;
+            }
+        }
+        Ok(())
     }
 
     fn prepare_spare(&mut self) -> Check {
