@@ -7,10 +7,10 @@ use ichido_core::{ManualClock, SteadyTime, Timestamp};
 
 use super::disk::{Fault, FaultRates, Operation, SimulatedDisk};
 use super::model::{Model, Version};
+use super::options::RunOptions;
 use super::random::Random;
 use super::report::Report;
 use super::requests::Keys;
-use super::run::RunOptions;
 use super::workload::{LEASE_MS, Workload};
 use crate::log::{Compaction, Engine, Next, Opened, Options, Reason, View, open};
 use crate::{Error, Kind};
