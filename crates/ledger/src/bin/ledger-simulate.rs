@@ -77,12 +77,19 @@ fn print_summary(campaign: &Campaign, seconds: f64) {
     let Report { starts, failed_openings, reopenings, applied, lost, split, .. } = campaign.report;
     let Report { moves, dropped, flips, flips_reported, segments_max, .. } = campaign.report;
     let crashes = campaign.report.crashes();
-    println!("{runs} seeds without a failure: {crashes} crashes in {seconds:.1} s ({:.0}/s)", crashes as f64 / seconds);
+    println!(
+        "{runs} seeds without a failure: {crashes} crashes in {seconds:.1} s ({:.0}/s)",
+        crashes as f64 / seconds
+    );
     println!("  {steps} steps, {batches} acknowledged batches");
     println!("  {power_losses} power losses, {kills} killed processes, {faults} failed operations");
-    println!("  {starts} starts, {reopenings} openings after a failed write, {failed_openings} failed openings");
+    println!(
+        "  {starts} starts, {reopenings} openings after a failed write, {failed_openings} failed openings"
+    );
     println!("  interrupted batches: {applied} applied, {lost} lost, {split} split between frames");
-    println!("  {dropped} dropped segments, {moves} groups of copied records, at most {segments_max} segments");
+    println!(
+        "  {dropped} dropped segments, {moves} groups of copied records, at most {segments_max} segments"
+    );
     println!("  {flips} flipped bits, {flips_reported} of them reported");
     if let Some(failure) = &campaign.failure {
         println!("\n{failure}");

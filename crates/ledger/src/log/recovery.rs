@@ -306,7 +306,9 @@ impl Recovery {
     fn load_full_segment(&self, id: u32, files: &Files, tail: &Tail) -> Result<Loaded> {
         let next_commit = match id + 1 == tail.segment {
             true => tail.first_commit,
-            false if self.has_gaps() && !files.segments.contains(&(id + 1)) => return self.load_before_gap(id),
+            false if self.has_gaps() && !files.segments.contains(&(id + 1)) => {
+                return self.load_before_gap(id);
+            }
             false => self.first_commit(id + 1)?,
         };
         let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
