@@ -1,5 +1,7 @@
 //! The store survives many seeds, and every planted bug is found.
 
+mod recovery;
+
 use super::*;
 
 /// Seeds without a failure. A debug build is too slow for all of them.
