@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) tag_mask: u64,
     /// Open claims whose records are kept in memory.
     pub(crate) open_cached: usize,
+    /// Full segments whose files are open at the same time.
+    pub(crate) open_files: usize,
     /// A bug to plant, for the simulation that must find it.
     pub(crate) planted: Option<PlantedBug>,
 }
@@ -75,6 +77,7 @@ impl Options {
             fill_bytes: 256 * 1024,
             tag_mask: u64::MAX,
             open_cached: 64 * 1024,
+            open_files: 256,
             planted: None,
         }
     }

@@ -358,7 +358,7 @@ impl Recovery {
             ));
         }
         let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
-        let mut active = Active::new(Segment::new(id, file), header.first_commit, end);
+        let mut active = Active::new(id, file, header.first_commit, end);
         for (at, frame) in frames {
             let damaged = |flaw| self.faults.damaged(&name, at as u64, flaw);
             for record in frame.records(id, &self.checksums).map_err(damaged)? {
@@ -378,7 +378,7 @@ impl Recovery {
         if length < u64::from(index.end) {
             return Err(self.faults.damaged(&segment_name(id), length, "it is cut short"));
         }
-        let segment = Segment::new(id, file);
+        let segment = Segment::closed(id);
         segment.end.store(index.end, Ordering::Release);
         segment.records.store(index.records, Ordering::Release);
         segment.look_at.store(index.mostly_expired_at.0, Ordering::Release);
@@ -404,8 +404,7 @@ impl Recovery {
     fn add_tail(&self, view: &View, tail: &Tail, is_moved: bool) -> Result<Active> {
         let name = segment_name(tail.segment);
         let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
-        let segment = Segment::new(tail.segment, file);
-        let mut active = Active::new(segment, tail.first_commit, tail.bytes.len());
+        let mut active = Active::new(tail.segment, file, tail.first_commit, tail.bytes.len());
         view.add_segment(active.segment.clone());
         let checksums = &self.checksums;
         let before = tail.last_commit + u64::from(!is_moved);
@@ -433,7 +432,7 @@ impl Recovery {
     fn rewrite_in_place(&self, engine: &Engine, tail: &Tail) -> Result<()> {
         let (start, end) = tail.last_frame;
         let start = if start == SEGMENT_HEADER { 0 } else { start };
-        let file = &engine.active.segment.file;
+        let file = &engine.active.file;
         let written = file.write_at(&tail.bytes[start..end], start as u64).and_then(|()| file.sync());
         // The name of the file may not be durable either.
         let written = written.and_then(|()| self.storage.sync_dir());

@@ -38,6 +38,8 @@ pub(crate) struct View {
     pub(crate) openings: Openings,
     pub(crate) index: HashIndex,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    /// Full segments whose files are open, in the order in which they were opened.
+    open_files: Mutex<VecDeque<u32>>,
     /// The tags of open claims, in order.
     open: Mutex<BTreeSet<u64>>,
     /// Work for the maintenance.
@@ -49,7 +51,8 @@ pub(crate) struct View {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: u32,
-    pub(crate) file: Arc<dyn File>,
+    /// Open while it is written to or was read recently.
+    handle: Mutex<Option<Arc<dyn File>>>,
     /// Where its frames end.
     pub(crate) end: AtomicU32,
     /// Indexed records that were written to it.
@@ -61,9 +64,35 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// A segment that is written to.
     pub(crate) fn new(id: u32, file: Arc<dyn File>) -> Self {
+        let segment = Self::closed(id);
+        *segment.handle() = Some(file);
+        segment
+    }
+
+    /// A full segment, whose file is opened when it is read.
+    pub(crate) fn closed(id: u32) -> Self {
         let zero = || AtomicU32::new(0);
-        Self { id, file, end: zero(), records: zero(), live: zero(), look_at: AtomicU64::new(u64::MAX) }
+        let look_at = AtomicU64::new(u64::MAX);
+        Self { id, handle: Mutex::default(), end: zero(), records: zero(), live: zero(), look_at }
+    }
+
+    /// Its file.
+    pub(crate) fn file(&self, view: &View) -> io::Result<Arc<dyn File>> {
+        let mut handle = self.handle();
+        if let Some(file) = &*handle {
+            return Ok(file.clone());
+        }
+        let file = view.storage.open(&format::segment_name(self.id))?;
+        *handle = Some(file.clone());
+        drop(handle);
+        view.limit_open_files(self.id);
+        Ok(file)
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Option<Arc<dyn File>>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,6 +161,7 @@ impl View {
             openings,
             index,
             segments: RwLock::default(),
+            open_files: Mutex::default(),
             open: Mutex::default(),
             jobs: Mutex::default(),
             spares: Spares::default(),
@@ -228,7 +258,7 @@ impl View {
             if (header.kind, header.tag) != (location.kind, tag) {
                 return Err("another record is in its place".into());
             }
-            decode(location, &bytes[format::RECORD_HEADER..])
+            decode(location, &bytes)
         });
         match read {
             Err(_) | Ok(Read::Moved) if !self.index.contains(tag, location) => Ok(Read::Moved),
@@ -242,21 +272,19 @@ impl View {
     pub(crate) fn entry(&self, tag: u64, location: Location) -> Result<Option<(RecordHeader, Vec<u8>)>> {
         let Some(segment) = self.segment(location.segment) else { return Ok(None) };
         match self.record(&segment, location.offset) {
-            Ok((header, mut bytes)) => {
-                bytes.drain(..format::RECORD_HEADER);
-                Ok(Some((header, bytes)))
-            }
+            Ok(found) => Ok(Some(found)),
             Err(_) if !self.index.contains(tag, location) => Ok(None),
             Err(reason) => Err(self.unreadable(location, reason)),
         }
     }
 
-    /// The bytes of a record.
+    /// The header and the body of a record.
     fn record(&self, segment: &Segment, offset: u32) -> Result<(RecordHeader, Vec<u8>), Unreadable> {
         let end = segment.end.load(Ordering::Acquire);
         let available = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
         let mut bytes = vec![0; available.min(READ_BYTES)];
-        segment.file.read_at(&mut bytes, u64::from(offset)).map_err(Unreadable::new)?;
+        let file = segment.file(self).map_err(Unreadable::new)?;
+        file.read_at(&mut bytes, u64::from(offset)).map_err(Unreadable::new)?;
         let length = format::record_len(&bytes).ok_or("its length is invalid")?;
         if length > available {
             return Err("it is cut short".into());
@@ -264,12 +292,11 @@ impl View {
         let known = bytes.len().min(length);
         bytes.resize(length, 0);
         if known < length {
-            segment
-                .file
-                .read_at(&mut bytes[known..], u64::from(offset) + known as u64)
-                .map_err(Unreadable::new)?;
+            file.read_at(&mut bytes[known..], u64::from(offset) + known as u64).map_err(Unreadable::new)?;
         }
-        let (header, _, _) = format::decode_record(&bytes, segment.id, &self.checksums)?;
+        let (header, body, _) = format::decode_record(&bytes, segment.id, &self.checksums)?;
+        let body_at = bytes.len() - body.len();
+        bytes.drain(..body_at);
         Ok((header, bytes))
     }
 
@@ -295,6 +322,17 @@ impl View {
 
     pub(crate) fn add_segment(&self, segment: Arc<Segment>) {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(segment.id, segment);
+    }
+
+    /// Notes that the file of a full segment is open, and closes another one if there are too many.
+    pub(crate) fn limit_open_files(&self, id: u32) {
+        let mut open = self.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push_back(id);
+        if open.len() > self.options.open_files
+            && let Some(segment) = open.pop_front().and_then(|id| self.segment(id))
+        {
+            *segment.handle() = None;
+        }
     }
 
     pub(crate) fn remove_segment(&self, id: u32) -> Option<Arc<Segment>> {

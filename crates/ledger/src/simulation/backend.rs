@@ -52,6 +52,7 @@ impl SimulatedLedger {
             inline_outcome_bytes: 256,
             fill_bytes: 4096,
             open_cached: 8,
+            open_files: 2,
             ..Options::standard("simulated")
         };
         let start = |floor| SteadyTime::start(clock.clone(), floor);

@@ -80,6 +80,7 @@ impl Store {
             fill_bytes: 4096,
             tag_mask: if options.has_short_tags { 0xff << 56 } else { tag_mask },
             open_cached: random.below(6),
+            open_files: random.below(3),
             planted: options.planted,
             ..Options::standard("simulated")
         };
