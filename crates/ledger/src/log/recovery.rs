@@ -175,6 +175,8 @@ impl Recovery {
         frame.start();
         push_state(&mut frame, FIRST, &view.openings);
         let io = |error| self.faults.io("creating", error);
+        // An earlier opening may have named the format without making the name durable. Without it, a segment is unreadable.
+        self.storage.sync_dir().map_err(io)?;
         let active = write_segment(&view, &mut frame, FIRST, 1, now).map_err(io)?;
         view.add_segment(active.segment.clone());
         let high_water = HighWater::open(&*self.storage, 1).map_err(io)?;

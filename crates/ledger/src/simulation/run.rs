@@ -4,31 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::sync::oneshot;
 
+use super::options::RunOptions;
 use super::report::{Failure, Report};
 use super::requests::{Pending, Request};
 use super::store::{Check, Process, Store};
 use super::workload::LEASE_MS;
-use crate::log::{Call, Effort, Next, PlantedBug};
+use crate::log::{Call, Effort, Next};
 use crate::{Effect, Result as LedgerResult, Swept};
-
-/// How a run is made.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The run ends after this many crashes.
-    pub crashes: u64,
-    /// The run ends after this many steps, at the latest.
-    pub steps: u64,
-    /// Whether keys are found by eight bits only, so that many of them collide. Otherwise the seed decides.
-    pub has_short_tags: bool,
-    /// A bug that the run must find.
-    pub planted: Option<PlantedBug>,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self { crashes: 40, steps: 4_000, has_short_tags: false, planted: None }
-    }
-}
 
 /// Runs a seed.
 pub fn run(seed: u64, options: &RunOptions) -> Result<Report, Failure> {

@@ -7,12 +7,12 @@ use ichido_core::{ManualClock, SteadyTime, Timestamp};
 
 use super::disk::{Fault, FaultRates, Operation, SimulatedDisk};
 use super::model::{Model, Version};
+use super::options::RunOptions;
 use super::random::Random;
 use super::report::Report;
 use super::requests::Keys;
-use super::run::RunOptions;
 use super::workload::{LEASE_MS, Workload};
-use crate::log::{Compaction, Engine, Next, Opened, Options, Reason, View, open};
+use crate::log::{Compaction, Engine, Next, Opened, Options, Reason, View, open, verify};
 use crate::{Error, Kind};
 
 /// Why a run failed, in a sentence.
@@ -103,6 +103,14 @@ impl Store {
     /// The size from which a commit becomes several frames.
     pub(super) fn frame_bytes(&self) -> usize {
         self.options.frame_bytes
+    }
+
+    /// The problems that a check of all files finds.
+    pub(super) fn problems(&self) -> Vec<String> {
+        match verify(&self.disk, &self.options) {
+            Ok(verified) => verified.problems,
+            Err(error) => vec![error.to_string()],
+        }
     }
 
     /// The running process. Only a defect of the simulation can lose it.
