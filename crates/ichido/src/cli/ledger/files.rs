@@ -86,7 +86,7 @@ pub(super) async fn restore(
     outln!("restored {} to {}: {}", from.display(), to.display(), summary(&restored));
     outln!("Claims made after the backup was taken are unknown: a retry of such a request runs it again.");
     outln!(
-        "Claims that were running when it was taken are in doubt: `ichido ledger list --state in-doubt` shows them."
+        "Claims that were running then are in doubt, or will be when their lease ends: `ichido ledger list --state in-doubt`."
     );
     Ok(())
 }
