@@ -52,6 +52,8 @@ pub(crate) use high_water::NAME as HIGH_WATER;
 pub(crate) use identity::NAME as IDENTITY;
 pub(crate) use options::Options;
 pub use options::PlantedBug;
+#[cfg(feature = "simulation")]
+pub(crate) use recovery::Opened;
 pub(crate) use recovery::{Reason, open};
 pub(crate) use verify::verify;
 pub(crate) use view::View;

@@ -25,6 +25,7 @@ mod protocol;
 mod random_histories;
 mod replays;
 mod resolutions;
+mod simulation;
 mod support;
 mod takeovers;
 mod tenants;

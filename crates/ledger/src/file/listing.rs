@@ -141,7 +141,10 @@ fn summary(view: &View, tag: u64, location: Location, now: Timestamp) -> Result<
     let damaged = |flaw| view.damaged(location, flaw);
     let stored = decode_claim(&body).map_err(damaged)?;
     let outcome_bytes = stored.outcome_file.map(|file| file.length as usize);
-    let Some(record) = view.revived(stored, false).map_err(damaged)? else { return Ok(None) };
+    let Some(record) = view.revived(stored, false).map_err(|reason| view.unreadable(location, reason))?
+    else {
+        return Ok(None);
+    };
     let mut summary = Summary::of(&record, now);
     if let (Some(summary), Some(bytes)) = (&mut summary, outcome_bytes) {
         summary.outcome_bytes = Some(bytes);
@@ -176,7 +179,8 @@ pub(super) fn stats(view: &View, now: Timestamp) -> Result<Stats> {
         match location.kind {
             RecordKind::Open => {
                 let damaged = |flaw| view.damaged(location, flaw);
-                let record = view.revived(decode_claim(&body).map_err(damaged)?, false).map_err(damaged)?;
+                let record = view.revived(decode_claim(&body).map_err(damaged)?, false);
+                let record = record.map_err(|reason| view.unreadable(location, reason))?;
                 match record.as_ref().map(|record| record.phase(now)) {
                     Some(Phase::Running { .. }) => running += 1,
                     Some(Phase::InDoubt(_)) => in_doubt += 1,

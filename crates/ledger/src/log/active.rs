@@ -7,12 +7,14 @@ use ichido_core::Timestamp;
 
 use super::format::{Location, RecordKind, RecordRef, SegmentIndex};
 use super::options::Options;
+use super::storage::File;
 use super::view::Segment;
 
 /// The newest segment.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) segment: Arc<Segment>,
+    pub(crate) file: Arc<dyn File>,
     pub(crate) first_commit: u64,
     /// Where the next frame starts.
     pub(crate) end: usize,
@@ -47,9 +49,10 @@ pub(crate) struct Contents {
 }
 
 impl Active {
-    pub(crate) fn new(segment: Segment, first_commit: u64, filled: usize) -> Self {
+    pub(crate) fn new(id: u32, file: Arc<dyn File>, first_commit: u64, filled: usize) -> Self {
         Self {
-            segment: Arc::new(segment),
+            segment: Arc::new(Segment::new(id, file.clone())),
+            file,
             first_commit,
             end: 0,
             frame_at: 0,

@@ -163,11 +163,11 @@ fn is_worthwhile(
         Effort::Compact => true,
     };
     let full = view.segments();
-    if is_cheap || full.split_last().is_some_and(|(_, full)| is_wasteful(full, now)) {
+    if survivors == 0 || is_cheap || full.split_last().is_some_and(|(_, full)| is_wasteful(full, now)) {
         return true;
     }
     let mut times: Vec<_> = examined.survivors.iter().map(|record| record.expires_at.0).collect();
-    let at = (survivors - records / 8).min(survivors - 1);
+    let at = survivors.saturating_sub(records / 8).min(survivors - 1);
     let look_at = *times.select_nth_unstable(at).1;
     segment.look_at.store(look_at.max(now.0 + 1), Ordering::Release);
     false
@@ -197,7 +197,7 @@ impl Examined {
         let from = Location { segment, offset, kind };
         let damaged = |flaw| view.damaged(from, flaw);
         let is_live = view.index.contains(tag, from);
-        if is_live && !view.is_expired(&header, body, now).map_err(damaged)? {
+        if is_live && !view.is_expired(&header, body, now).map_err(|reason| view.unreadable(from, reason))? {
             let index = index_of(kind, body).map_err(damaged)?;
             self.survivors.push(Move { index, tag, from, expires_at, body: body.to_vec() });
             return Ok(());

@@ -22,7 +22,7 @@ use super::open_cache::OpenCache;
 use super::openings::Openings;
 use super::options::PlantedBug;
 use super::round::{Entry, Round};
-use super::view::{Segment, View};
+use super::view::View;
 use crate::{Error, Kind, Result, Swept};
 
 /// Writes to a store.
@@ -97,6 +97,12 @@ impl Engine {
     /// Why the store must be opened again, if it must.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    /// The last durable commit.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn last_commit(&self) -> u64 {
+        self.last
     }
 
     /// Whether the high-water mark waits for its sync.
@@ -288,11 +294,11 @@ impl Engine {
         let bytes = self.frame.finish(self.active.segment.id, header, &self.view.checksums);
         let length = bytes.len();
         self.active.fill(bytes, self.active.end, &self.view.options);
-        let written = self.active.segment.file.write_at(bytes, self.active.end as u64);
+        let written = self.active.file.write_at(bytes, self.active.end as u64);
         let is_last = self.active.end * 2 > self.view.options.segment_bytes;
         let is_synced = !self.view.options.has(PlantedBug::NoSync)
             && !(is_last && self.view.options.has(PlantedBug::IndexTooEarly));
-        let written = written.and_then(|()| if is_synced { self.active.segment.file.sync() } else { Ok(()) });
+        let written = written.and_then(|()| if is_synced { self.active.file.sync() } else { Ok(()) });
         written.map_err(|error| self.fail("writing to", error))?;
         self.last += 1;
         self.active.frame_at = self.active.end;
@@ -344,6 +350,7 @@ impl Engine {
     /// Leaves the index of a full segment to the maintenance.
     fn seal(&mut self, full: Active) {
         full.segment.end.store(to_u32(full.end), Ordering::Release);
+        self.view.limit_open_files(full.segment.id);
         full.segment.look_at.store(full.mostly_expired_at().0, Ordering::Release);
         self.view.jobs().push_back(Job::WriteIndex(full.into_contents(self.last - 1)));
     }
@@ -447,15 +454,15 @@ pub(super) fn write_segment(
 ) -> std::io::Result<Active> {
     let header = FrameHeader { commit: first_commit, synced: first_commit - 1, time: now };
     let (file, length) = view.spares.take(view, id)?;
-    let mut next = Active::new(Segment::new(id, file), first_commit, length);
+    let mut next = Active::new(id, file, first_commit, length);
     let bytes = frame.finish(id, header, &view.checksums);
     let frame_bytes = bytes.len();
     let head = format::SegmentHeader { segment: id, first_commit }.encode(&view.checksums);
     bytes.splice(0..0, head);
     next.fill(bytes, 0, &view.options);
-    next.segment.file.write_at(bytes, 0)?;
+    next.file.write_at(bytes, 0)?;
     if !view.options.has(PlantedBug::NoSync) {
-        next.segment.file.sync()?;
+        next.file.sync()?;
     }
     if !view.options.has(PlantedBug::NoDirectorySync) {
         view.storage.sync_dir()?;

@@ -47,7 +47,8 @@ const INDEX_MAGIC: [u8; 8] = *b"ichidoix";
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"frm1";
 const VERSION: u32 = 1;
 const INDEX_HEADER: usize = 56;
-const INDEX_ENTRY: usize = 12;
+/// Bytes of an entry of an index.
+pub(crate) const INDEX_ENTRY: usize = 12;
 const INDEX_REMOVAL: usize = 16;
 
 /// What a record is.

@@ -4,7 +4,7 @@
 //! store that has fallen behind this mark is not opened, because every claim that it lost would be granted again.
 //!
 //! ```text
-//! two slots, at 0 and 4096, written in turn
+//! two slots, at 0 and 4096: the lower one is written, so that a torn write leaves the other
 //!   4 "ihwm" │ 1 version = 2 │ 8 commit │ 4 CRC-32C of what is before
 //! ```
 //!
@@ -28,7 +28,31 @@ const SLOT_DISTANCE: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct HighWater {
     file: Arc<dyn File>,
+    /// The slot that is written next. The other one has the mark.
+    next: Slot,
     is_dirty: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    First,
+    Second,
+}
+
+impl Slot {
+    fn offset(self) -> u64 {
+        match self {
+            Self::First => 0,
+            Self::Second => SLOT_DISTANCE,
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
 }
 
 /// What the file contains.
@@ -49,13 +73,13 @@ pub(crate) fn read(storage: &dyn Storage) -> io::Result<Mark> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Mark::Missing),
         Err(error) => return Err(error),
     };
-    let length = file.len()?;
-    let slots = [read_slot(&*file, length, 0)?, read_slot(&*file, length, SLOT_DISTANCE)?];
-    Ok(slots.into_iter().flatten().max().map_or(Mark::Damaged, Mark::At))
+    let commit = read_slot(&*file, Slot::First)?.max(read_slot(&*file, Slot::Second)?);
+    Ok(commit.map_or(Mark::Damaged, Mark::At))
 }
 
-fn read_slot(file: &dyn File, length: u64, offset: u64) -> io::Result<Option<u64>> {
-    if length < offset + SLOT_BYTES as u64 {
+fn read_slot(file: &dyn File, slot: Slot) -> io::Result<Option<u64>> {
+    let offset = slot.offset();
+    if file.len()? < offset + SLOT_BYTES as u64 {
         return Ok(None);
     }
     let mut slot = [0; SLOT_BYTES];
@@ -86,8 +110,12 @@ impl HighWater {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(storage, commit),
             Err(error) => return Err(error),
         };
-        let mut mark = Self { file, is_dirty: false };
+        let is_second_lower = read_slot(&*file, Slot::Second)? < read_slot(&*file, Slot::First)?;
+        let next = if is_second_lower { Slot::Second } else { Slot::First };
+        let mut mark = Self { file, next, is_dirty: false };
         mark.raise(commit)?;
+        // A torn slot must not come back later, when the other one is being written.
+        mark.sync()?;
         Ok(mark)
     }
 
@@ -97,13 +125,13 @@ impl HighWater {
         bytes[..SLOT_BYTES].copy_from_slice(&encode(commit));
         bytes.extend(encode(commit));
         super::storage::replace(storage, NAME, &bytes)?;
-        Ok(Self { file: storage.open(NAME)?, is_dirty: false })
+        Ok(Self { file: storage.open(NAME)?, next: Slot::First, is_dirty: false })
     }
 
     /// Raises the mark after a durable commit.
     pub(crate) fn raise(&mut self, commit: u64) -> io::Result<()> {
-        let offset = if commit.is_multiple_of(2) { 0 } else { SLOT_DISTANCE };
-        self.file.write_at(&encode(commit), offset)?;
+        self.file.write_at(&encode(commit), self.next.offset())?;
+        self.next = self.next.other();
         self.is_dirty = true;
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Job {
                 let name = segment_name(segment.id);
                 // A reader that still has the file must not see it change.
                 match Arc::into_inner(segment) {
-                    Some(segment) => view.spares.add(view, &name, &*segment.file),
+                    Some(segment) => view.spares.add(view, &name, &*segment.file(view)?),
                     None => remove_if_there(view, &name),
                 }
             }

@@ -64,6 +64,13 @@ impl Openings {
         }
     }
 
+    /// The openings after this one: their numbers, when they began, and the last sign of life before.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn since(&self, epoch: u64) -> Vec<(u64, Timestamp, Timestamp)> {
+        let later = self.0.iter().filter(|opening| opening.epoch > epoch);
+        later.map(|opening| (opening.epoch, opening.opened_at, opening.before_ended_at)).collect()
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         for opening in &self.0 {

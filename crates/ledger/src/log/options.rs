@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) tag_mask: u64,
     /// Open claims whose records are kept in memory.
     pub(crate) open_cached: usize,
+    /// Full segments whose files are open at the same time.
+    pub(crate) open_files: usize,
     /// A bug to plant, for the simulation that must find it.
     pub(crate) planted: Option<PlantedBug>,
 }
@@ -40,6 +42,30 @@ pub enum PlantedBug {
     IndexTooEarly,
 }
 
+impl PlantedBug {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::NoSync,
+        Self::NoDirectorySync,
+        Self::NoChecksums,
+        Self::DropTooEarly,
+        Self::DropOutOfOrder,
+        Self::IndexTooEarly,
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSync => "no-sync",
+            Self::NoDirectorySync => "no-directory-sync",
+            Self::NoChecksums => "no-checksums",
+            Self::DropTooEarly => "drop-too-early",
+            Self::DropOutOfOrder => "drop-out-of-order",
+            Self::IndexTooEarly => "index-too-early",
+        }
+    }
+}
+
 impl Options {
     /// The layout of a store in this directory.
     pub(crate) fn standard(dir: impl Into<String>) -> Self {
@@ -51,6 +77,7 @@ impl Options {
             fill_bytes: 256 * 1024,
             tag_mask: u64::MAX,
             open_cached: 64 * 1024,
+            open_files: 256,
             planted: None,
         }
     }

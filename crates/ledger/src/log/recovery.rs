@@ -19,8 +19,8 @@ use super::active::Active;
 use super::engine::{Engine, push_state, write_segment};
 use super::fault::Faults;
 use super::format::{
-    Checksums, FrameWriter, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name,
-    segment_name,
+    Checksums, FrameWriter, INDEX_ENTRY, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name,
+    parse_name, segment_name,
 };
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
@@ -170,7 +170,7 @@ impl Recovery {
     fn create(self, files: &Files, reason: &Reason<'_>) -> Result<Opened> {
         let (openings, now, time) = begin(Openings::default(), Timestamp(0), reason);
         let view = self.view(openings, HashIndex::default());
-        self.keep_spares(&view, files)?;
+        self.remove_spares(files)?;
         let mut frame = FrameWriter::default();
         frame.start();
         push_state(&mut frame, FIRST, &view.openings);
@@ -187,16 +187,18 @@ impl Recovery {
         if let Some(missing) = (oldest..=tail.segment).find(|id| !files.segments.contains(id)) {
             return Err(self.faults.incomplete(format!("the file {} is missing", segment_name(missing))));
         }
-        let full = self.load_full_segments(oldest, &tail)?;
-        let entries = full.iter().map(|loaded| loaded.index.entries.len()).sum();
         let (openings, now, time) = begin(tail.state.openings.clone(), tail.time, reason);
-        let view = self.view(openings, HashIndex::with_capacity(entries));
-        for loaded in full {
+        let view = self.view(openings, HashIndex::with_capacity(self.count_entries(files, oldest, &tail)?));
+        for id in oldest..tail.segment {
+            let loaded = self.load_full_segment(id, &tail)?;
             self.add_full_segment(&view, loaded)?;
         }
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
         let active = self.add_tail(&view, &tail, is_moved)?;
-        self.remove_leftovers(&view, files, oldest, &tail, unused)?;
+        if let Some(unused) = unused {
+            self.remove(&segment_name(unused))?;
+        }
+        self.remove_spares(files)?;
         let io = |error| self.faults.io("opening", error);
         let high_water =
             HighWater::open(&*self.storage, self.acknowledged.min(tail.last_commit)).map_err(io)?;
@@ -209,6 +211,7 @@ impl Recovery {
         if matches!(reason, Reason::Start(_)) {
             engine.write_state(now)?;
         }
+        self.remove_leftovers(files, oldest, &tail)?;
         self.remove_unused_outcomes(engine.view(), files)?;
         Ok(Opened { engine, time })
     }
@@ -222,7 +225,7 @@ impl Recovery {
         let mut synced = self.acknowledged;
         let mut unused = None;
         for id in files.segments.iter().rev().copied() {
-            let bytes = self.read_segment(id)?;
+            let mut bytes = self.read_segment(id)?;
             let header = scan::header(&bytes, id, &self.checksums);
             let first_commit = header.map(|header| header.first_commit);
             let frames = first_commit
@@ -250,6 +253,8 @@ impl Recovery {
             let (last_commit, time) = (last.header.commit, last.header.time);
             let (first_commit, last_frame) = (first_commit.unwrap_or(0), (at, last.end));
             drop(frames);
+            // The zeros behind the last frame may be missing from the file.
+            bytes.resize(bytes.len().max(last_frame.1), 0);
             let tail = Tail { segment: id, bytes, first_commit, last_commit, last_frame, time, state };
             return Ok((tail, unused));
         }
@@ -281,22 +286,40 @@ impl Recovery {
         Ok(bytes.and_then(|bytes| SegmentIndex::decode(&bytes, id, &self.checksums)))
     }
 
-    /// The indexes of all segments but the newest. The newest first, because each tells where the one before it ends.
-    fn load_full_segments(&self, oldest: u32, tail: &Tail) -> Result<Vec<Loaded>> {
-        let mut loaded = Vec::new();
-        let mut next_commit = tail.first_commit;
-        for id in (oldest..tail.segment).rev() {
-            let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
-            let is_rebuilt = known.is_none();
-            let index = match known {
-                Some(index) => index,
-                None => self.rebuild_index(id, next_commit)?,
-            };
-            next_commit = index.first_commit;
-            loaded.push(Loaded { id, index, is_rebuilt });
+    /// About how many entries the indexes have, so that the table needs not grow while they are read.
+    fn count_entries(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<usize> {
+        let mut bytes = 0;
+        for id in files.indexes.range(oldest..tail.segment) {
+            let length = self.storage.open(&index_name(*id)).and_then(|file| file.len());
+            bytes += length.map_err(|error| self.faults.io("opening", error))?;
         }
-        loaded.reverse();
-        Ok(loaded)
+        Ok(usize::try_from(bytes).unwrap_or(0) / INDEX_ENTRY)
+    }
+
+    /// The index of a full segment. The next segment tells where it ends.
+    fn load_full_segment(&self, id: u32, tail: &Tail) -> Result<Loaded> {
+        let next_commit = match id + 1 == tail.segment {
+            true => tail.first_commit,
+            false => self.first_commit(id + 1)?,
+        };
+        let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
+        let is_rebuilt = known.is_none();
+        let index = match known {
+            Some(index) => index,
+            None => self.rebuild_index(id, next_commit)?,
+        };
+        Ok(Loaded { id, index, is_rebuilt })
+    }
+
+    fn first_commit(&self, id: u32) -> Result<u64> {
+        let name = segment_name(id);
+        let mut bytes = [0; SEGMENT_HEADER];
+        let read = self.storage.open(&name).and_then(|file| file.read_at(&mut bytes, 0));
+        read.map_err(|error| self.faults.io("opening", error))?;
+        let header = scan::header(&bytes, id, &self.checksums);
+        header
+            .map(|header| header.first_commit)
+            .ok_or_else(|| self.faults.damaged(&name, 0, "its header cannot be read"))
     }
 
     /// Reads a whole segment whose index is missing or damaged.
@@ -317,7 +340,7 @@ impl Recovery {
             ));
         }
         let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
-        let mut active = Active::new(Segment::new(id, file), header.first_commit, end);
+        let mut active = Active::new(id, file, header.first_commit, end);
         for (at, frame) in frames {
             let damaged = |flaw| self.faults.damaged(&name, at as u64, flaw);
             for record in frame.records(id, &self.checksums).map_err(damaged)? {
@@ -337,7 +360,7 @@ impl Recovery {
         if length < u64::from(index.end) {
             return Err(self.faults.damaged(&segment_name(id), length, "it is cut short"));
         }
-        let segment = Segment::new(id, file);
+        let segment = Segment::closed(id);
         segment.end.store(index.end, Ordering::Release);
         segment.records.store(index.records, Ordering::Release);
         segment.look_at.store(index.mostly_expired_at.0, Ordering::Release);
@@ -363,8 +386,7 @@ impl Recovery {
     fn add_tail(&self, view: &View, tail: &Tail, is_moved: bool) -> Result<Active> {
         let name = segment_name(tail.segment);
         let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
-        let segment = Segment::new(tail.segment, file);
-        let mut active = Active::new(segment, tail.first_commit, tail.bytes.len());
+        let mut active = Active::new(tail.segment, file, tail.first_commit, tail.bytes.len());
         view.add_segment(active.segment.clone());
         let checksums = &self.checksums;
         let before = tail.last_commit + u64::from(!is_moved);
@@ -392,40 +414,34 @@ impl Recovery {
     fn rewrite_in_place(&self, engine: &Engine, tail: &Tail) -> Result<()> {
         let (start, end) = tail.last_frame;
         let start = if start == SEGMENT_HEADER { 0 } else { start };
-        let file = &engine.active.segment.file;
+        let file = &engine.active.file;
         let written = file.write_at(&tail.bytes[start..end], start as u64).and_then(|()| file.sync());
         // The name of the file may not be durable either.
         let written = written.and_then(|()| self.storage.sync_dir());
         written.map_err(|error| self.faults.io("opening", error))
     }
 
-    /// Removes what a crash left behind: segments that were dropped, and one that was never used.
-    fn remove_leftovers(
-        &self,
-        view: &View,
-        files: &Files,
-        oldest: u32,
-        tail: &Tail,
-        unused: Option<u32>,
-    ) -> Result<()> {
-        let io = |error| self.faults.io("opening", error);
-        let dropped = files.segments.range(..oldest).copied();
-        for id in dropped.chain(unused) {
-            self.storage.remove(&segment_name(id)).map_err(io)?;
+    /// Removes what a crash left behind: dropped segments, and indexes without a full segment.
+    ///
+    /// The last commit is durable by now. It may be the one that says that they are dropped.
+    fn remove_leftovers(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<()> {
+        for id in files.segments.range(..oldest) {
+            self.remove(&segment_name(*id))?;
         }
-        let is_stale = |id: &u32| *id < oldest || *id >= tail.segment;
-        for id in files.indexes.iter().copied().filter(is_stale) {
-            self.storage.remove(&index_name(id)).map_err(io)?;
-        }
-        self.keep_spares(view, files)
+        let is_stale = |id: &&u32| **id < oldest || **id >= tail.segment;
+        files.indexes.iter().filter(is_stale).try_for_each(|id| self.remove(&index_name(*id)))
     }
 
-    fn keep_spares(&self, view: &View, files: &Files) -> Result<()> {
-        for name in &files.spares {
-            let length = self.storage.open(name).and_then(|file| file.len());
-            view.spares.find(name.clone(), length.map_err(|error| self.faults.io("opening", error))?);
-        }
-        Ok(())
+    fn remove(&self, name: &str) -> Result<()> {
+        self.storage.remove(name).map_err(|error| self.faults.io("opening", error))
+    }
+
+    /// Removes the files that were prepared for new segments.
+    ///
+    /// They cannot be used: a power loss may have undone the rename that made such a file a segment, but not the commit that
+    /// was written to it. That commit was never acknowledged, and would come back with the next use of the file.
+    fn remove_spares(&self, files: &Files) -> Result<()> {
+        files.spares.iter().try_for_each(|name| self.remove(name))
     }
 
     /// Removes files of outcomes that no record names. There are few.
@@ -435,7 +451,7 @@ impl Recovery {
         }
         let used = view.outcome_files()?;
         for name in files.outcomes.iter().filter(|name| !used.contains(*name)) {
-            self.storage.remove(name).map_err(|error| self.faults.io("opening", error))?;
+            self.remove(name)?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ impl<'a> Round<'a> {
                 self.answer(reply, result, Answer::Adopt);
             }
             Call::Mark { requests, reply } => {
-                let results = requests.iter().map(|request| self.mark_step(request)).collect();
+                let results = self.mark(&requests);
                 self.answer(reply, results, Answer::Mark);
             }
             Call::Remove { claims, marks, reply } => {
@@ -98,18 +98,31 @@ impl<'a> Round<'a> {
         index: Index,
         decide: impl FnOnce(Option<&Record>, Timestamp) -> Decision<A, Record>,
     ) -> Result<A> {
-        let entry = match self.claims.entry(index) {
-            MapEntry::Occupied(entry) => entry.into_mut(),
-            MapEntry::Vacant(vacant) => vacant.insert(read_claim(self.view, self.cache, &index)?),
-        };
-        let decision = decide(entry.now.as_ref(), self.now);
+        let now = self.now;
+        let entry = self.claim_entry(index)?;
+        let decision = decide(entry.now.as_ref(), now);
         if let (Change::Put(_), Some(record)) = (&decision.change, &entry.now)
-            && record.phase(self.now) == (Phase::Expired { in_doubt: true })
+            && record.phase(now) == (Phase::Expired { in_doubt: true })
         {
             crate::backend::warn_doubt_expired(record);
         }
         entry.apply(decision.change);
         Ok(decision.result)
+    }
+
+    fn claim_entry(&mut self, index: Index) -> Result<&mut Entry<Record>> {
+        Ok(match self.claims.entry(index) {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(vacant) => vacant.insert(read_claim(self.view, self.cache, &index)?),
+        })
+    }
+
+    /// Marks events. All keys are read before the first is marked: a call that fails has marked none.
+    fn mark(&mut self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        for request in requests {
+            self.mark_entry(request.key.index())?;
+        }
+        requests.iter().map(|request| self.mark_step(request)).collect()
     }
 
     fn mark_step(&mut self, request: &mark::Request) -> Result<Mark> {
@@ -131,8 +144,14 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Removes what was handed over to another ledger, unless it has changed since.
+    /// Removes what was handed over to another ledger, unless it has changed since. A call that fails has removed nothing.
     fn remove(&mut self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()> {
+        for (index, _) in claims {
+            self.claim_entry(*index)?;
+        }
+        for (index, _) in marks {
+            self.mark_entry(*index)?;
+        }
         for (index, token) in claims {
             self.claim_step(*index, |current, _| {
                 let is_same = current.is_some_and(|record| record.token == *token);

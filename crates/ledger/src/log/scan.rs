@@ -21,7 +21,8 @@ impl<'a> Frames<'a> {
     pub(crate) fn of(view: &'a View, segment: &Segment) -> Result<Self> {
         let end = usize::try_from(segment.end.load(Ordering::Acquire)).unwrap_or(0);
         let mut bytes = vec![0; end];
-        segment.file.read_at(&mut bytes, 0).map_err(|error| view.faults.io("reading", error))?;
+        let read = segment.file(view).and_then(|file| file.read_at(&mut bytes, 0));
+        read.map_err(|error| view.faults.io("reading", error))?;
         Ok(Self { view, segment: segment.id, bytes, at: SEGMENT_HEADER })
     }
 

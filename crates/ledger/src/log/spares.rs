@@ -1,7 +1,8 @@
 //! Files that wait to become segments: zero-filled ahead of use, or recycled.
 //!
 //! Writing into a file that has its full size already makes a sync cheaper: only data is written, no metadata. What a recycled
-//! file still contains does no harm, because its checksums belong to another segment.
+//! file still contains does no harm, because its checksums belong to an earlier segment. Spare files of an earlier opening are
+//! not used: they may contain a commit of a segment that is yet to come.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,13 +57,6 @@ impl Spares {
         view.storage.sync_dir()?;
         self.free().push(Spare { name: spare, length });
         Ok(())
-    }
-
-    /// Keeps a spare file of an earlier opening.
-    pub(crate) fn find(&self, name: String, length: u64) {
-        let number = name.strip_prefix(PREFIX).and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
-        self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
-        self.free().push(Spare { name, length: usize::try_from(length).unwrap_or(0) });
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -37,6 +38,8 @@ pub(crate) struct View {
     pub(crate) openings: Openings,
     pub(crate) index: HashIndex,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    /// Full segments whose files are open, in the order in which they were opened.
+    open_files: Mutex<VecDeque<u32>>,
     /// The tags of open claims, in order.
     open: Mutex<BTreeSet<u64>>,
     /// Work for the maintenance.
@@ -48,7 +51,8 @@ pub(crate) struct View {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: u32,
-    pub(crate) file: Arc<dyn File>,
+    /// Open while it is written to or was read recently.
+    handle: Mutex<Option<Arc<dyn File>>>,
     /// Where its frames end.
     pub(crate) end: AtomicU32,
     /// Indexed records that were written to it.
@@ -60,9 +64,35 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// A segment that is written to.
     pub(crate) fn new(id: u32, file: Arc<dyn File>) -> Self {
+        let segment = Self::closed(id);
+        *segment.handle() = Some(file);
+        segment
+    }
+
+    /// A full segment, whose file is opened when it is read.
+    pub(crate) fn closed(id: u32) -> Self {
         let zero = || AtomicU32::new(0);
-        Self { id, file, end: zero(), records: zero(), live: zero(), look_at: AtomicU64::new(u64::MAX) }
+        let look_at = AtomicU64::new(u64::MAX);
+        Self { id, handle: Mutex::default(), end: zero(), records: zero(), live: zero(), look_at }
+    }
+
+    /// Its file.
+    pub(crate) fn file(&self, view: &View) -> io::Result<Arc<dyn File>> {
+        let mut handle = self.handle();
+        if let Some(file) = &*handle {
+            return Ok(file.clone());
+        }
+        let file = view.storage.open(&format::segment_name(self.id))?;
+        *handle = Some(file.clone());
+        drop(handle);
+        view.limit_open_files(self.id);
+        Ok(file)
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Option<Arc<dyn File>>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,6 +108,31 @@ pub(crate) struct FoundClaim {
 pub(crate) struct FoundMark {
     pub(crate) record: mark::Record,
     pub(crate) location: Location,
+}
+
+/// Why a record could not be read.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// The disk failed. The record may be intact.
+    Io(io::Error),
+    /// It is not what was written.
+    Damaged(Flaw),
+}
+
+impl Unreadable {
+    /// A file that is too short is damaged; any other error is the disk's.
+    fn new(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Damaged("it is cut short"),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<Flaw> for Unreadable {
+    fn from(flaw: Flaw) -> Self {
+        Self::Damaged(flaw)
+    }
 }
 
 /// The result of reading one record.
@@ -106,6 +161,7 @@ impl View {
             openings,
             index,
             segments: RwLock::default(),
+            open_files: Mutex::default(),
             open: Mutex::default(),
             jobs: Mutex::default(),
             spares: Spares::default(),
@@ -151,15 +207,17 @@ impl View {
     }
 
     /// What a stored claim means in this opening. `None` if the file of its outcome is gone.
-    pub(crate) fn revived(&self, stored: StoredClaim, needs_outcome: bool) -> Result<Option<Record>, Flaw> {
+    pub(crate) fn revived(
+        &self,
+        stored: StoredClaim,
+        needs_outcome: bool,
+    ) -> Result<Option<Record>, Unreadable> {
         let epoch = stored.epoch;
         let mut record = match stored.outcome_file.filter(|_| needs_outcome) {
             None => stored.record,
             Some(file) => {
                 let bytes = read_all(&*self.storage, &file.name());
-                let Some(bytes) = bytes.map_err(|_| "the file of its outcome cannot be read")? else {
-                    return Ok(None);
-                };
+                let Some(bytes) = bytes.map_err(Unreadable::new)? else { return Ok(None) };
                 file.check(&bytes)?;
                 stored.with_outcome(bytes)
             }
@@ -173,7 +231,7 @@ impl View {
         &self,
         index: &Index,
         is_wanted: impl Fn(RecordKind) -> bool,
-        read: impl Fn(Location, &[u8]) -> Result<Read<T>, Flaw>,
+        read: impl Fn(Location, &[u8]) -> Result<Read<T>, Unreadable>,
     ) -> Result<Option<T>> {
         let tag = self.tag(index);
         'again: loop {
@@ -193,18 +251,18 @@ impl View {
         &self,
         tag: u64,
         location: Location,
-        decode: impl Fn(Location, &[u8]) -> Result<Read<T>, Flaw>,
+        decode: impl Fn(Location, &[u8]) -> Result<Read<T>, Unreadable>,
     ) -> Result<Read<T>> {
         let Some(segment) = self.segment(location.segment) else { return Ok(Read::Moved) };
         let read = self.record(&segment, location.offset).and_then(|(header, bytes)| {
             if (header.kind, header.tag) != (location.kind, tag) {
-                return Err("another record is in its place");
+                return Err("another record is in its place".into());
             }
             decode(location, &bytes[format::RECORD_HEADER..])
         });
         match read {
             Err(_) | Ok(Read::Moved) if !self.index.contains(tag, location) => Ok(Read::Moved),
-            Err(flaw) => Err(self.damaged(location, flaw)),
+            Err(reason) => Err(self.unreadable(location, reason)),
             Ok(Read::Moved) => Err(self.damaged(location, "the file of its outcome is missing")),
             Ok(read) => Ok(read),
         }
@@ -219,28 +277,25 @@ impl View {
                 Ok(Some((header, bytes)))
             }
             Err(_) if !self.index.contains(tag, location) => Ok(None),
-            Err(flaw) => Err(self.damaged(location, flaw)),
+            Err(reason) => Err(self.unreadable(location, reason)),
         }
     }
 
     /// The bytes of a record.
-    fn record(&self, segment: &Segment, offset: u32) -> Result<(RecordHeader, Vec<u8>), Flaw> {
-        const UNREADABLE: Flaw = "it cannot be read";
+    fn record(&self, segment: &Segment, offset: u32) -> Result<(RecordHeader, Vec<u8>), Unreadable> {
         let end = segment.end.load(Ordering::Acquire);
         let available = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
         let mut bytes = vec![0; available.min(READ_BYTES)];
-        segment.file.read_at(&mut bytes, u64::from(offset)).map_err(|_| UNREADABLE)?;
+        let file = segment.file(self).map_err(Unreadable::new)?;
+        file.read_at(&mut bytes, u64::from(offset)).map_err(Unreadable::new)?;
         let length = format::record_len(&bytes).ok_or("its length is invalid")?;
         if length > available {
-            return Err("it is cut short");
+            return Err("it is cut short".into());
         }
         let known = bytes.len().min(length);
         bytes.resize(length, 0);
         if known < length {
-            segment
-                .file
-                .read_at(&mut bytes[known..], u64::from(offset) + known as u64)
-                .map_err(|_| UNREADABLE)?;
+            file.read_at(&mut bytes[known..], u64::from(offset) + known as u64).map_err(Unreadable::new)?;
         }
         let (header, _, _) = format::decode_record(&bytes, segment.id, &self.checksums)?;
         Ok((header, bytes))
@@ -248,6 +303,13 @@ impl View {
 
     pub(crate) fn damaged(&self, location: Location, flaw: Flaw) -> crate::Error {
         self.faults.damaged(&format::segment_name(location.segment), u64::from(location.offset), flaw)
+    }
+
+    pub(crate) fn unreadable(&self, location: Location, reason: Unreadable) -> crate::Error {
+        match reason {
+            Unreadable::Io(error) => self.faults.io("reading", error),
+            Unreadable::Damaged(flaw) => self.damaged(location, flaw),
+        }
     }
 
     pub(crate) fn segment(&self, id: u32) -> Option<Arc<Segment>> {
@@ -261,6 +323,17 @@ impl View {
 
     pub(crate) fn add_segment(&self, segment: Arc<Segment>) {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(segment.id, segment);
+    }
+
+    /// Notes that the file of a full segment is open, and closes another one if there are too many.
+    pub(crate) fn limit_open_files(&self, id: u32) {
+        let mut open = self.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push_back(id);
+        if open.len() > self.options.open_files
+            && let Some(segment) = open.pop_front().and_then(|id| self.segment(id))
+        {
+            *segment.handle() = None;
+        }
     }
 
     pub(crate) fn remove_segment(&self, id: u32) -> Option<Arc<Segment>> {
@@ -354,7 +427,7 @@ impl View {
         header: &RecordHeader,
         body: &[u8],
         now: Timestamp,
-    ) -> Result<bool, Flaw> {
+    ) -> Result<bool, Unreadable> {
         match header.kind {
             RecordKind::Done | RecordKind::Large | RecordKind::Mark => Ok(now >= header.expires_at),
             RecordKind::Open => {
