@@ -18,7 +18,8 @@ pub(crate) fn check(packages: &[Package]) -> Result<Vec<String>> {
         for root in &package.roots {
             let tree = Tree::read(root)?;
             for graph in graphs(&tree).into_values() {
-                problems.extend(graph.cycles(&tree).iter().map(|cycle| graph.describe(package, &tree, cycle)));
+                problems
+                    .extend(graph.cycles(&tree).iter().map(|cycle| graph.describe(package, &tree, cycle)));
             }
         }
     }

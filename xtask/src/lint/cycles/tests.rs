@@ -189,6 +189,6 @@ fn missing_file_is_an_error() {
         dependencies: Vec::new(),
         roots: vec![Path::new("/nonexistent/lib.rs").into()],
     };
-    let error = check(&[package], &[]).unwrap_err();
+    let error = check(&[package]).unwrap_err();
     assert_eq!(error.to_string(), "cannot read /nonexistent/lib.rs");
 }

@@ -168,3 +168,20 @@ async fn a_backup_that_cannot_be_written_is_verified_and_restored() {
     let restored = open(&dir.path().join("target"), &clock());
     assert!(matches!(restored.claim(&request("k", 2)).await.unwrap(), Claim::Done(_)));
 }
+
+#[tokio::test]
+async fn a_backup_to_a_full_disk_is_an_error_and_does_not_stop_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir.path().join("ledger"), &clock());
+    for number in 0..20 {
+        complete(&ledger, &format!("k{number}"), 1, &"x".repeat(100_000)).await;
+    }
+    let copy = dir.path().join("copy");
+    let Some(_mount) = ichido_testkit::tmpfs::Tmpfs::mount(&copy, "size=1m") else { return };
+    let error = ledger.backup(&copy).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error.kind(), Kind::Settings(_)), "{error:?}");
+    assert!(text.contains("No space left") && text.contains("the copy is incomplete"), "{text}");
+    assert!(restore(&copy, &dir.path().join("target")).is_err());
+    complete(&ledger, "afterwards", 1, "x").await;
+}
