@@ -98,6 +98,13 @@ impl Call {
     }
 }
 
+/// Work on the segments, between two commits.
+#[derive(Debug)]
+pub(crate) enum Maintenance {
+    Drop(Drop, Reply<Swept>),
+    Rotate(Reply<()>),
+}
+
 /// An answer, and where it goes.
 #[derive(Debug)]
 pub(crate) enum Answer {

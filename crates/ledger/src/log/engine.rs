@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use ichido_core::{Index, Outcome, Record, State, Timestamp, mark};
 
 use super::active::Active;
-use super::call::{Answer, Call, send};
+use super::call::{Answer, Call, Maintenance, send};
 use super::codec::{self, OutcomeFile};
 use super::compaction::{Drop, Move};
 use super::format::{
@@ -59,7 +59,7 @@ struct Written {
 /// What happens to the cache of open claims when a record is durable.
 #[derive(Debug)]
 enum Cached {
-    Put(Record),
+    Put(Box<Record>),
     Moved(Index),
     Remove(Index),
     /// Marks are not cached.
@@ -120,12 +120,9 @@ impl Engine {
         let view = self.view.clone();
         let cache = std::mem::replace(&mut self.cache, OpenCache::new(0));
         let mut round = Round::new(&view, &cache, now);
-        let mut later = Vec::new();
+        let mut maintenance = Vec::new();
         for call in calls {
-            match call {
-                call @ (Call::Drop { .. } | Call::Rotate { .. }) => later.push(call),
-                call => round.decide(call),
-            }
+            maintenance.extend(round.decide(call));
         }
         let answers = std::mem::take(&mut round.answers);
         let moves = std::mem::take(&mut round.moves);
@@ -143,22 +140,15 @@ impl Engine {
                 }
             }
         }
-        for call in later {
-            self.maintain(call, now);
+        for work in maintenance {
+            self.maintain(work, now);
         }
     }
 
-    fn maintain(&mut self, call: Call, now: Timestamp) {
-        match call {
-            Call::Drop { segment, reply } => {
-                let dropped = self.drop_oldest(segment, now);
-                send(reply, dropped);
-            }
-            Call::Rotate { reply } => {
-                let rotated = self.rotate(now);
-                send(reply, rotated);
-            }
-            other => other.fail(Error::new(Kind::Unavailable, "maintaining the ledger")),
+    fn maintain(&mut self, work: Maintenance, now: Timestamp) {
+        match work {
+            Maintenance::Drop(segment, reply) => send(reply, self.drop_oldest(segment, now)),
+            Maintenance::Rotate(reply) => send(reply, self.rotate(now)),
         }
     }
 
@@ -211,7 +201,8 @@ impl Engine {
         let header = RecordHeader { kind, tag, expires_at, replaced: place(before) };
         let epoch = self.view.openings.epoch();
         let at = self.frame.push(header, |out| codec::encode_claim(&record, epoch, file, out));
-        let cached = if kind == RecordKind::Open { Cached::Put(record) } else { Cached::Remove(index) };
+        let cached =
+            if kind == RecordKind::Open { Cached::Put(Box::new(record)) } else { Cached::Remove(index) };
         self.written.push(Written { tag, kind, expires_at, before, at, cached });
         Ok(())
     }
@@ -369,7 +360,7 @@ impl Engine {
             self.view.publish(written.tag, written.before, after);
             match (written.cached, after) {
                 (Cached::Put(record), Some(location)) => {
-                    self.cache.put(record.key.index(), record, location);
+                    self.cache.put(record.key.index(), *record, location);
                 }
                 (Cached::Moved(index), Some(location)) => self.cache.relocate(&index, location),
                 (Cached::Remove(index), _) => self.cache.remove(&index),

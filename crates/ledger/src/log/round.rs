@@ -10,7 +10,7 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{Index, Nonce, Phase, Record, Timestamp, Token};
 
-use super::call::{Answer, Call, Reply, send};
+use super::call::{Answer, Call, Maintenance, Reply, send};
 use super::compaction::Move;
 use super::format::Location;
 use super::open_cache::OpenCache;
@@ -45,8 +45,9 @@ impl<'a> Round<'a> {
         Self { view, cache, now, claims, marks, moves: Vec::new(), answers: Vec::new() }
     }
 
-    /// Decides a call. A call that cannot be decided is answered at once: it changes nothing.
-    pub(crate) fn decide(&mut self, call: Call) {
+    /// Decides a call. A call that cannot be decided is answered at once: it changes nothing. Returns what must be done after
+    /// the commit.
+    pub(crate) fn decide(&mut self, call: Call) -> Option<Maintenance> {
         match call {
             Call::Claim { request, reply } => {
                 let index = request.key.index();
@@ -80,10 +81,10 @@ impl<'a> Round<'a> {
                 self.moves.extend(records);
                 self.answer(reply, Ok(()), Answer::Nothing);
             }
-            // The engine does these between rounds.
-            Call::Drop { reply, .. } => send(reply, Ok(crate::Swept::default())),
-            Call::Rotate { reply } => send(reply, Ok(())),
+            Call::Drop { segment, reply } => return Some(Maintenance::Drop(segment, reply)),
+            Call::Rotate { reply } => return Some(Maintenance::Rotate(reply)),
         }
+        None
     }
 
     fn answer<T>(&mut self, reply: Reply<T>, result: Result<T>, kind: impl FnOnce(Reply<T>, T) -> Answer) {

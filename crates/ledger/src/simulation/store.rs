@@ -136,10 +136,12 @@ impl Store {
         if self.disk.is_crashed() {
             return Ok(());
         }
-        match error.kind() {
-            Kind::Unavailable if self.faults() != faults => Ok(()),
-            Kind::Unavailable => Err(format!("{doing} failed although the disk did not: {error}")),
-            _ => Err(format!("{doing} reported damage although there is none: {error}")),
+        if *error.kind() != Kind::Unavailable {
+            return Err(format!("{doing} reported damage although there is none: {error}"));
+        }
+        match self.faults() != faults {
+            true => Ok(()),
+            false => Err(format!("{doing} failed although the disk did not: {error}")),
         }
     }
 
