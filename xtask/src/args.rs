@@ -14,6 +14,7 @@ Usage: cargo xtask COMMAND
                            without COMMAND, print the addresses and wait for the end of input
   bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, claims,
                            delivery, usage, console
+  simulate [OPTIONS]       run the file ledger on a simulated disk that crashes and fails (see `simulate --help`)
   ci                       check formatting, lints, documentation and packages, and run all tests
   lint                     check the layering of crates and find cycles between modules (see `lint --help`)
   deny                     check licences, bans, sources and advisories with cargo-deny
@@ -21,7 +22,8 @@ Usage: cargo xtask COMMAND
                            build the npm and Python packages into DIR (target/packages), with FILE or with a program
                            that is built now: fast, or for distribution with --dist
   release                  build every artefact of a release, with checksums, into dist/; upload nothing
-  nightly                  build the packages of all platforms that this machine has compilers for
+  nightly                  simulate a million crashes, and build the packages of all platforms that this machine has
+                           compilers for
 
 To use a server of your own, set its variable: ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL,
 ICHIDO_TEST_REDIS_CLUSTER_URL, ICHIDO_TEST_REDIS_TLS_URL, ICHIDO_TEST_DYNAMODB_URL or
@@ -45,6 +47,32 @@ A cycle is printed with one source line for each of its steps. To break it, move
 names: down into a module that both sides use, or to the side that uses it.
 ";
 
+/// What `simulate --help` prints.
+const SIMULATE_USAGE: &str = "\
+Usage: cargo xtask simulate [OPTIONS]
+
+Runs the file ledger on a simulated disk: callers, an operator, a sweeper and readers, interrupted by power losses, killed
+processes, failed operations and flipped bits. Each seed is one run, which ends after 40 crashes. Every answer is compared
+with a model. Runs on all cores, and stops at the first failure.
+
+  --seeds N      run N seeds (1000)
+  --from S       start with seed S (0)
+  --seed S       run only seed S
+  --crashes N    run seeds until there were N crashes
+  --bug NAME     plant a bug that must be found: no-sync, no-directory-sync, no-checksums, drop-too-early,
+                 drop-out-of-order or index-too-early
+  --short-tags   find keys by eight bits only, so that many of them collide
+  --json         print the summary as JSON
+
+Progress goes to standard error, the summary to standard output. The exit code is 1 if a seed fails.
+
+Examples:
+  cargo xtask simulate                              1000 seeds
+  cargo xtask simulate --seed 4711                  replay a failure
+  cargo xtask simulate --bug no-sync                how long does it take to find this bug?
+  cargo xtask simulate --from 1000000 --crashes 1000000 --json
+";
+
 /// A parsed command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Invocation {
@@ -52,6 +80,7 @@ pub(crate) enum Invocation {
     Test { extra: Vec<String> },
     Servers { command: Vec<String> },
     Bench { bench: Bench, extra: Vec<String> },
+    Simulate { options: Vec<String> },
     Ci,
     Lint,
     Deny,
@@ -107,7 +136,11 @@ impl Invocation {
             None => Vec::new(),
         };
         if own.iter().any(|argument| argument == "--help" || argument == "-h") {
-            let text = if own[0] == "lint" { LINT_USAGE } else { USAGE };
+            let text = match own[0].as_str() {
+                "lint" => LINT_USAGE,
+                "simulate" => SIMULATE_USAGE,
+                _ => USAGE,
+            };
             return Ok(Self::Help { text });
         }
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
@@ -117,6 +150,7 @@ impl Invocation {
             ["servers"] => Ok(Self::Servers { command: extra }),
             ["bench", name] => Ok(Self::Bench { bench: Bench::parse(name)?, extra }),
             ["bench"] => bail!(Refusal(format!("bench requires a name: {}", Bench::KNOWN))),
+            ["simulate", options @ ..] if extra.is_empty() => parse_simulate(options),
             ["ci"] if extra.is_empty() => Ok(Self::Ci),
             ["lint"] if extra.is_empty() => Ok(Self::Lint),
             ["deny"] if extra.is_empty() => Ok(Self::Deny),
@@ -126,6 +160,7 @@ impl Invocation {
             ["test" | "servers" | "bench", ..] => {
                 bail!(Refusal(format!("put arguments to pass on after `--`\n\n{USAGE}")))
             }
+            ["simulate", ..] => bail!(Refusal("simulate passes no arguments on".into())),
             ["ci" | "lint" | "deny" | "release" | "nightly", ..] => {
                 bail!(Refusal(format!("`{}` takes no arguments", own[0])))
             }
@@ -153,6 +188,28 @@ fn parse_package(options: &[&str]) -> Result<Invocation> {
         bail!(Refusal("--dist builds a program, and --program gives one; use one of them".into()));
     }
     Ok(Invocation::Package { profile, program, out })
+}
+
+/// Checks the options of `simulate`, so that a mistake is reported before anything is compiled.
+fn parse_simulate(options: &[&str]) -> Result<Invocation> {
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        let is_value = |value: &str| match *option {
+            "--bug" => !value.starts_with('-'),
+            _ => value.parse::<u64>().is_ok(),
+        };
+        match *option {
+            "--json" | "--short-tags" => {}
+            "--seeds" | "--from" | "--seed" | "--crashes" | "--bug" => {
+                if !rest.next().is_some_and(|value| is_value(value)) {
+                    let what = if *option == "--bug" { "a name" } else { "a number" };
+                    bail!(Refusal(format!("{option} requires {what}\n\n{SIMULATE_USAGE}")));
+                }
+            }
+            other => bail!(Refusal(format!("unknown option `{other}` of simulate\n\n{SIMULATE_USAGE}"))),
+        }
+    }
+    Ok(Invocation::Simulate { options: options.iter().map(ToString::to_string).collect() })
 }
 
 impl Bench {
@@ -205,10 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn simulate_checks_its_options_before_anything_is_compiled() {
+        let options = ["--from", "7", "--bug", "no-sync", "--json"].map(String::from).to_vec();
+        assert_eq!(
+            parse("simulate --from 7 --bug no-sync --json").unwrap(),
+            Invocation::Simulate { options }
+        );
+        for line in
+            ["simulate --seeds", "simulate --seed x", "simulate --bug --json", "simulate 7", "simulate -- 7"]
+        {
+            assert!(parse(line).unwrap_err().is::<Refusal>(), "{line}");
+        }
+    }
+
+    #[test]
     fn help_takes_precedence_over_other_arguments() {
         for line in ["", "help", "--help", "test --help", "bench -h"] {
             assert_eq!(parse(line).unwrap(), Invocation::Help { text: USAGE }, "{line}");
         }
         assert_eq!(parse("lint --help").unwrap(), Invocation::Help { text: LINT_USAGE });
+        assert_eq!(parse("simulate --help").unwrap(), Invocation::Help { text: SIMULATE_USAGE });
     }
 }

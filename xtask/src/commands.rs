@@ -8,4 +8,5 @@ pub(crate) mod nightly;
 pub(crate) mod package;
 pub(crate) mod release;
 pub(crate) mod servers;
+pub(crate) mod simulate;
 pub(crate) mod test;

@@ -48,6 +48,7 @@ fn run(invocation: Invocation) -> Result<u8> {
         Invocation::Test { extra } => commands::test::run(&extra),
         Invocation::Servers { command } => commands::servers::run(&command),
         Invocation::Bench { bench, extra } => commands::bench::run(bench, &extra),
+        Invocation::Simulate { options } => commands::simulate::run(&options),
         Invocation::Ci => commands::ci::run(),
         Invocation::Lint => commands::lint::run(),
         Invocation::Deny => commands::deny::run(),

@@ -1,4 +1,6 @@
 //! A log with group commit and nothing else: the least that must be written to keep the same promise.
+//!
+//! As in the ledger, a caller wakes the writer only if it sleeps.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,9 +16,15 @@ pub const MARK: [u8; 150] = [3; 150];
 
 type Call = (&'static [u8], oneshot::Sender<()>);
 
+#[derive(Default)]
+struct State {
+    calls: Vec<Call>,
+    asleep: bool,
+}
+
 /// A handle to the thread that writes.
 #[derive(Clone)]
-pub struct Log(Arc<(Mutex<Vec<Call>>, Condvar)>);
+pub struct Log(Arc<(Mutex<State>, Condvar)>);
 
 impl Log {
     pub fn start(path: &Path) -> Self {
@@ -25,8 +33,7 @@ impl Log {
         std::thread::spawn(move || {
             let mut buffer = Vec::new();
             loop {
-                let calls = shared.1.wait_while(shared.0.lock().unwrap(), |calls| calls.is_empty());
-                let calls = std::mem::take(&mut *calls.unwrap());
+                let calls = wait_for_calls(&shared);
                 buffer.clear();
                 calls.iter().for_each(|(record, _)| buffer.extend(*record));
                 file.write_all(&buffer).unwrap();
@@ -42,8 +49,25 @@ impl Log {
     /// Returns when the record is on the disk.
     pub async fn commit(&self, record: &'static [u8]) {
         let (written, synced) = oneshot::channel();
-        self.0.0.lock().unwrap().push((record, written));
-        self.0.1.notify_one();
+        self.push((record, written));
         synced.await.unwrap();
     }
+
+    fn push(&self, call: Call) {
+        let mut state = self.0.0.lock().unwrap();
+        state.calls.push(call);
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.0.1.notify_one();
+        }
+    }
+}
+
+fn wait_for_calls((state, called): &(Mutex<State>, Condvar)) -> Vec<Call> {
+    let mut state = state.lock().unwrap();
+    state.asleep = true;
+    state = called.wait_while(state, |state| state.calls.is_empty()).unwrap();
+    state.asleep = false;
+    std::mem::take(&mut state.calls)
 }

@@ -23,6 +23,7 @@ pub struct Contender<'a> {
 pub struct Series {
     pub rates: Vec<f64>,
     pub medians_ms: Vec<f64>,
+    pub p99s_ms: Vec<f64>,
     /// Processor time per request, in microseconds.
     pub cpu_us: Vec<f64>,
     /// Its processor time divided by that of its upstream.
@@ -47,6 +48,7 @@ pub fn in_turn<const N: usize>(
             let series: &mut Series = &mut series_of[index];
             series.rates.push(result.rate);
             series.medians_ms.push(result.median_ms);
+            series.p99s_ms.push(result.p99_ms);
             series.cpu_us.push(used * 1e6 / result.requests as f64);
             if let (Some(service), Some(before)) = (service, before.1) {
                 series.cpu_of_service.push(used / (service.cpu() - before).max(0.01));

@@ -11,6 +11,7 @@ pub struct Wrk {
     /// Requests per second.
     pub rate: f64,
     pub median_ms: f64,
+    pub p99_ms: f64,
 }
 
 /// A name for keys that is unique to a run.
@@ -34,7 +35,12 @@ pub fn wrk(script: &str, arguments: &[&str], url: &str, connections: u32, time: 
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find_map(|line| line.strip_prefix("SEEN ")).unwrap_or_else(|| panic!("{text}"));
     let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-    let [requests, took_us, errors, median_us] = numbers[..] else { panic!("{line}") };
+    let [requests, took_us, errors, median_us, p99_us] = numbers[..] else { panic!("{line}") };
     assert_eq!(errors, 0, "{arguments:?}: some requests failed: {text}");
-    Wrk { requests, rate: requests as f64 / (took_us as f64 / 1e6), median_ms: median_us as f64 / 1000.0 }
+    Wrk {
+        requests,
+        rate: requests as f64 / (took_us as f64 / 1e6),
+        median_ms: median_us as f64 / 1000.0,
+        p99_ms: p99_us as f64 / 1000.0,
+    }
 }

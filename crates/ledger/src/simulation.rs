@@ -7,17 +7,23 @@
 //! Everything random depends on one seed, so a failing run can be repeated exactly.
 
 pub mod backend;
+mod campaign;
 mod check;
 pub mod disk;
 mod finish;
 mod model;
+mod options;
 mod random;
 mod report;
 mod requests;
 mod run;
 mod store;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 pub use crate::log::PlantedBug;
+pub use campaign::{Campaign, campaign};
+pub use options::RunOptions;
 pub use report::{Failure, Report};
-pub use run::{RunOptions, run};
+pub use run::run;

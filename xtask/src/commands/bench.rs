@@ -19,6 +19,8 @@ use crate::workspace::{self, cargo};
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
 /// The database of the meter, which is compared with its file, and of Dify's messages.
 const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
+/// The directory of the stores that are measured.
+const DIR: &str = "ICHIDO_BENCH_DIR";
 /// The Node that runs the implementation that usage is compared with.
 const NODE: &str = "ICHIDO_BENCH_NODE";
 
@@ -72,6 +74,10 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         }
     };
     command.args(extra);
+    if bench == Bench::Ledger && !is_set(DIR) {
+        // Gigabytes that an interrupted run leaves behind do not belong in the source tree.
+        command.env(DIR, workspace::target());
+    }
     if bench == Bench::Usage {
         command.env(NODE, node::program());
     }

@@ -1,4 +1,6 @@
-//! `cargo xtask nightly`: builds that are too slow or too special for every change.
+//! `cargo xtask nightly`: tests and builds that are too slow or too special for every change.
+//!
+//! The simulation of the file ledger runs until a million crashes are simulated, with other seeds for each commit.
 //!
 //! The program is built for each platform that has packages, if this machine has the compilers. No compiler is fetched here: what cannot
 //! be built is named, with the commands that would make it possible.
@@ -8,14 +10,26 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::commands::package::install_tools;
+use crate::commands::simulate;
 use crate::install::find_on_path;
 use crate::packages::{self, Program, TARGETS, Target};
 use crate::phase::Phase;
 use crate::process::run_quietly;
 use crate::workspace::{self, cargo};
 
-/// Builds the packages of every platform that this machine can build.
+/// Crashes that are simulated.
+const CRASHES: &str = "1000000";
+
+/// Simulates crashes, and builds the packages of every platform that this machine can build.
 pub(crate) fn run() -> Result<u8> {
+    let phase = Phase::begin(format!("simulated {CRASHES} crashes"));
+    let commit = run_quietly(Command::new("git").args(["rev-parse", "HEAD"])).unwrap_or_default();
+    let options = ["--crashes", CRASHES, "--from", &first_seed(&commit).to_string()].map(String::from);
+    let code = simulate::run(&options)?;
+    if code != 0 {
+        return Ok(code);
+    }
+    phase.end();
     install_tools()?;
     let installed =
         run_quietly(Command::new("rustup").args(["target", "list", "--installed"])).unwrap_or_default();
@@ -51,6 +65,11 @@ pub(crate) fn run() -> Result<u8> {
     Ok(0)
 }
 
+/// Where the seeds of a commit start. They are the same if the campaign is repeated.
+fn first_seed(commit: &str) -> u64 {
+    commit.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
+}
+
 /// Why a platform cannot be built here, as the command that would change it.
 fn obstacle(target: &Target, installed: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     if !installed.lines().any(|line| line == target.triple) {
@@ -62,6 +81,12 @@ fn obstacle(target: &Target, installed: &str, has: impl Fn(&str) -> bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commits_have_their_own_seeds() {
+        assert_eq!(first_seed("00000010aaaa\n"), 16);
+        assert_eq!(first_seed(""), 0);
+    }
 
     #[test]
     fn missing_compilers_are_named_with_the_command_that_installs_them() {

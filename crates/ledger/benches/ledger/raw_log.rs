@@ -8,13 +8,19 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
+use bytes::Bytes;
 use ichido_core::{ClaimRequest, Index, Token};
 use tokio::sync::oneshot;
 
-/// The size of the ledger's record of such a claim, including what its journal adds.
-const RECORD_BYTES: usize = 32 + 141 + 21;
+use crate::records::{CLAIM_BYTES, completion_bytes};
 
-type Call = (ClaimRequest, oneshot::Sender<bool>);
+struct Call {
+    request: ClaimRequest,
+    /// Absent for a claim.
+    outcome: Option<Bytes>,
+    /// Receives whether the key was new.
+    reply: oneshot::Sender<bool>,
+}
 
 #[derive(Default)]
 struct State {
@@ -42,8 +48,17 @@ impl RawLog {
 
     /// Claims a key; true for the first claim.
     pub(crate) async fn claim(&self, request: &ClaimRequest) -> bool {
+        self.call(request, None).await
+    }
+
+    /// Completes a claim; false if there is none.
+    pub(crate) async fn complete(&self, request: &ClaimRequest, outcome: Bytes) -> bool {
+        !self.call(request, Some(outcome)).await
+    }
+
+    async fn call(&self, request: &ClaimRequest, outcome: Option<Bytes>) -> bool {
         let (reply, answer) = oneshot::channel();
-        self.push((request.clone(), reply));
+        self.push(Call { request: request.clone(), outcome, reply });
         answer.await.unwrap()
     }
 
@@ -80,20 +95,30 @@ fn write(shared: &(Mutex<State>, Condvar), file: &mut File) {
         drop(state);
         buffer.clear();
         let mut replies = Vec::with_capacity(calls.len());
-        for (request, reply) in calls {
-            let first = index.insert(request.key.index(), request.token).is_none();
-            let start = buffer.len();
-            buffer.extend(request.key.index().as_bytes());
-            buffer.extend(request.token.as_bytes());
-            buffer.extend(request.nonce.as_bytes());
-            buffer.extend(request.key.text().as_bytes());
-            buffer.resize(start + RECORD_BYTES, 0);
-            replies.push((reply, first));
+        for Call { request, outcome, reply } in calls {
+            let is_new = index.insert(request.key.index(), request.token).is_none();
+            encode(&request, outcome.as_deref(), &mut buffer);
+            replies.push((reply, is_new));
         }
         file.write_all(&buffer).unwrap();
         file.sync_data().unwrap();
-        for (reply, first) in replies {
-            let _ = reply.send(first);
+        for (reply, is_new) in replies {
+            let _ = reply.send(is_new);
         }
     }
+}
+
+fn encode(request: &ClaimRequest, outcome: Option<&[u8]>, buffer: &mut Vec<u8>) {
+    let start = buffer.len();
+    buffer.extend(request.key.index().as_bytes());
+    buffer.extend(request.token.as_bytes());
+    let length = if let Some(outcome) = outcome {
+        buffer.extend(outcome);
+        completion_bytes(outcome.len())
+    } else {
+        buffer.extend(request.nonce.as_bytes());
+        buffer.extend(request.key.text().as_bytes());
+        CLAIM_BYTES
+    };
+    buffer.resize(start + length, 0);
 }

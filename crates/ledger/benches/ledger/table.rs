@@ -39,9 +39,9 @@ impl Table {
 
     /// Prints all figures, and whether a target was missed.
     pub fn print(&self) {
-        println!("\n{:<58} {:>16} {:>14}  verdict", "figure", "measured", "target");
+        println!("\n{:<68} {:>16} {:>14}  verdict", "figure", "measured", "target");
         for [what, figure, target, verdict] in &self.0 {
-            println!("{what:<58} {figure:>16} {target:>14}  {verdict}");
+            println!("{what:<68} {figure:>16} {target:>14}  {verdict}");
         }
         let missed = self.0.iter().filter(|row| row[3] == "MISS").count();
         println!(

@@ -11,7 +11,7 @@ use super::storage::File;
 use super::view::Segment;
 
 /// The newest segment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Active {
     pub(crate) segment: Arc<Segment>,
     pub(crate) file: Arc<dyn File>,

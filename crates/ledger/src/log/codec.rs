@@ -1,21 +1,22 @@
-//! Claims and marks as bytes. All numbers are big-endian.
+//! Claims and marks as bytes.
 //!
 //! Decoding checks every length and never panics. Bytes that do not decode are an error, never an absent record, because an
 //! absent record would be granted again.
 //!
 //! ```text
-//! claim     1 version = 1 │ 1 flags │ 4 attempt │ 4 renewals │ 8 epoch │ 8 claimed_at │ 8 renewed_at │ 8 lease_ms
-//!           8 retention_ms │ 16 nonce │ 16 token │ [32 fingerprint] │ [32 caller] │ text tenant │ text route │ text key
-//!           metadata │ state
+//! claim     1 version = 1 │ 1 flags │ number attempt, renewals, epoch, claimed_at, renewed_at, lease_ms, retention_ms
+//!           16 nonce │ 16 token │ [32 fingerprint] │ [32 caller] │ text tenant │ text route │ text key │ metadata │ state
 //! flags     bit 0: the holder is a remote caller; bit 1: a fingerprint follows (without it: all zeros); bit 2: a caller follows
-//! text      2 length │ UTF-8
-//! metadata  2 count │ (text name │ text value)*
+//! number    7 bits in each byte, the lowest first; the highest bit says that another byte follows
+//! text      number length │ UTF-8
+//! metadata  number count │ (text name │ text value)*
 //! state     0                                                            running
-//!           1 │ 8 since │ 0 lapsed, 1 holder gone, 2 │ text              in doubt
-//!           2 │ 8 completed_at │ 0 │ 4 length │ bytes                    done, with its outcome
-//!           2 │ 8 completed_at │ 1 │ text                                done, with a tombstone and its reason
-//!           2 │ 8 completed_at │ 2 │ 8 commit │ 4 number │ 4 length │ 4 checksum      done; the outcome has a file of its own
-//! mark      1 version = 1 │ 16 nonce │ 8 marked_at │ 8 expires_at │ text key │ metadata
+//!           1 │ number since │ 0 lapsed, 1 holder gone, 2 │ text         in doubt
+//!           2 │ number completed_at │ 0 │ number length │ bytes           done, with its outcome
+//!           2 │ number completed_at │ 1 │ text                            done, with a tombstone and its reason
+//!           2 │ number completed_at │ 2 │ 8 commit │ 4 number │ 4 length │ 4 checksum      done; the outcome has a file of its own
+//!           2 │ number completed_at │ 3 │ number length │ number compressed │ LZ4        done, with its outcome, compressed
+//! mark      1 version = 1 │ 16 nonce │ number marked_at, expires_at │ text key │ metadata
 //! ```
 
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub(crate) const VERSION: u8 = 1;
 const REMOTE: u8 = 1;
 const FINGERPRINT: u8 = 2;
 const CALLER: u8 = 4;
+/// Shorter outcomes are not compressed.
+const COMPRESSED_MIN: usize = 128;
 
 /// A claim as it was read.
 #[derive(Debug)]
@@ -85,10 +88,10 @@ pub(crate) fn encode_claim(record: &Record, epoch: u64, file: Option<OutcomeFile
     let fingerprint = if has_fingerprint { FINGERPRINT } else { 0 };
     let caller = if record.caller.is_some() { CALLER } else { 0 };
     out.extend([VERSION, remote | fingerprint | caller]);
-    out.extend(record.attempt.to_be_bytes());
-    out.extend(record.renewals.to_be_bytes());
+    put_number(out, u64::from(record.attempt));
+    put_number(out, u64::from(record.renewals));
     for number in [epoch, record.claimed_at.0, record.renewed_at.0, record.lease_ms, record.retention_ms] {
-        out.extend(number.to_be_bytes());
+        put_number(out, number);
     }
     out.extend(record.nonce.as_bytes());
     out.extend(record.token.as_bytes());
@@ -110,7 +113,7 @@ fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFile>) {
         State::Running => out.push(0),
         State::InDoubt(doubt) => {
             out.push(1);
-            out.extend(doubt.since.0.to_be_bytes());
+            put_number(out, doubt.since.0);
             match &doubt.reason {
                 DoubtReason::LeaseLapsed => out.push(0),
                 DoubtReason::HolderGone => out.push(1),
@@ -122,7 +125,7 @@ fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFile>) {
         }
         State::Done(done) => {
             out.push(2);
-            out.extend(done.completed_at.0.to_be_bytes());
+            put_number(out, done.completed_at.0);
             match (&done.outcome, file) {
                 (Outcome::Kept(_), Some(file)) => {
                     out.push(2);
@@ -131,11 +134,7 @@ fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFile>) {
                         out.extend(number.to_be_bytes());
                     }
                 }
-                (Outcome::Kept(bytes), None) => {
-                    out.push(0);
-                    out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
-                    out.extend(bytes);
-                }
+                (Outcome::Kept(bytes), None) => put_outcome(out, bytes),
                 (Outcome::Tombstone(reason), _) => {
                     out.push(1);
                     put_text(out, reason);
@@ -145,6 +144,22 @@ fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFile>) {
     }
 }
 
+/// Compresses an outcome if that saves an eighth of it. Responses often repeat themselves.
+fn put_outcome(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.len() >= COMPRESSED_MIN {
+        let compressed = lz4_flex::block::compress(bytes);
+        if compressed.len() * 8 <= bytes.len() * 7 {
+            out.push(3);
+            put_number(out, bytes.len() as u64);
+            put_number(out, compressed.len() as u64);
+            return out.extend(compressed);
+        }
+    }
+    out.push(0);
+    put_number(out, bytes.len() as u64);
+    out.extend(bytes);
+}
+
 /// Reads a claim.
 pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
     let mut reader = Reader::versioned(bytes)?;
@@ -152,13 +167,13 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
     if flags & !(REMOTE | FINGERPRINT | CALLER) != 0 {
         return Err("it was written by another version, or is damaged");
     }
-    let attempt = reader.u32()?;
-    let renewals = reader.u32()?;
-    let epoch = reader.u64()?;
-    let claimed_at = Timestamp(reader.u64()?);
-    let renewed_at = Timestamp(reader.u64()?);
-    let lease_ms = reader.u64()?;
-    let retention_ms = reader.u64()?;
+    let attempt = reader.small_number()?;
+    let renewals = reader.small_number()?;
+    let epoch = reader.number()?;
+    let claimed_at = Timestamp(reader.number()?);
+    let renewed_at = Timestamp(reader.number()?);
+    let lease_ms = reader.number()?;
+    let retention_ms = reader.number()?;
     let nonce = Nonce::from_bytes(reader.array()?);
     let token = Token::from_bytes(reader.array()?);
     let fingerprint = match flags & FINGERPRINT {
@@ -208,8 +223,8 @@ impl StoredClaim {
 pub(crate) fn encode_mark(record: &mark::Record, out: &mut Vec<u8>) {
     out.push(VERSION);
     out.extend(record.nonce.as_bytes());
-    out.extend(record.marked_at.0.to_be_bytes());
-    out.extend(record.expires_at.0.to_be_bytes());
+    put_number(out, record.marked_at.0);
+    put_number(out, record.expires_at.0);
     put_text(out, record.key.text());
     put_metadata(out, &record.metadata);
 }
@@ -218,8 +233,8 @@ pub(crate) fn encode_mark(record: &mark::Record, out: &mut Vec<u8>) {
 pub(crate) fn decode_mark(bytes: &[u8]) -> Result<mark::Record, Flaw> {
     let mut reader = Reader::versioned(bytes)?;
     let nonce = Nonce::from_bytes(reader.array()?);
-    let marked_at = Timestamp(reader.u64()?);
-    let expires_at = Timestamp(reader.u64()?);
+    let marked_at = Timestamp(reader.number()?);
+    let expires_at = Timestamp(reader.number()?);
     let key = MarkKey::new(reader.text()?).map_err(|_| "its key is outside the limits")?;
     let metadata = reader.metadata()?;
     reader.end()?;
@@ -227,17 +242,105 @@ pub(crate) fn decode_mark(bytes: &[u8]) -> Result<mark::Record, Flaw> {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // The limits of keys, metadata and reasons are far below 64 KiB.
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    out.extend(length.to_be_bytes());
-    out.extend(&text.as_bytes()[..usize::from(length)]);
+    put_number(out, text.len() as u64);
+    out.extend(text.as_bytes());
 }
 
 fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
     let pairs = metadata.iter();
-    out.extend(u16::try_from(pairs.len()).unwrap_or(u16::MAX).to_be_bytes());
+    put_number(out, pairs.len() as u64);
     for (name, value) in pairs {
         put_text(out, name);
         put_text(out, value);
+    }
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    out.push(number.to_le_bytes()[0]);
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{Done, Doubt};
+
+    use super::*;
+
+    fn record(state: State) -> Record {
+        Record {
+            key: Key::new(Scope::new("tenant", "POST /orders"), "order-1").unwrap(),
+            fingerprint: Fingerprint::of(["x"]),
+            caller: Some(Caller::from_bytes([3; 32])),
+            nonce: Nonce::from_bytes([1; 16]),
+            token: Token::from_bytes([2; 16]),
+            attempt: 300,
+            holder: Holder::Remote,
+            claimed_at: Timestamp(1_700_000_000_000),
+            renewed_at: Timestamp(u64::MAX),
+            renewals: u32::MAX,
+            lease_ms: 30_000,
+            retention_ms: 0,
+            metadata: Metadata::new([("file_id".to_owned(), "F".repeat(200))]).unwrap(),
+            state,
+        }
+    }
+
+    fn states() -> Vec<State> {
+        let doubt = |reason| State::InDoubt(Doubt { since: Timestamp(7), reason });
+        let done = |outcome| State::Done(Done { outcome, completed_at: Timestamp(1_700_000_000_001) });
+        let noise: Vec<u8> =
+            (0..64_u32).flat_map(|number| *Fingerprint::of([number.to_be_bytes()]).as_bytes()).collect();
+        vec![
+            State::Running,
+            doubt(DoubtReason::LeaseLapsed),
+            doubt(DoubtReason::HolderGone),
+            doubt(DoubtReason::Declared("timeout".to_owned())),
+            done(Outcome::kept("")),
+            done(Outcome::kept("short")),
+            done(Outcome::kept("response ".repeat(100))),
+            done(Outcome::kept(noise)),
+            done(Outcome::Tombstone("too large".to_owned())),
+        ]
+    }
+
+    #[test]
+    fn claims_are_read_as_they_were_written() {
+        for state in states() {
+            let record = record(state);
+            let mut bytes = Vec::new();
+            encode_claim(&record, 9, None, &mut bytes);
+            let stored = decode_claim(&bytes).unwrap();
+            assert_eq!((stored.record, stored.epoch, stored.outcome_file), (record, 9, None));
+            for length in 0..bytes.len() {
+                assert!(decode_claim(&bytes[..length]).is_err(), "cut to {length} of {}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn repetitive_outcomes_are_compressed() {
+        let outcome = Outcome::kept("response ".repeat(100));
+        let mut bytes = Vec::new();
+        encode_claim(&record(State::Done(Done { outcome, completed_at: Timestamp(1) })), 1, None, &mut bytes);
+        assert!(bytes.len() < 500, "{} bytes", bytes.len());
+    }
+
+    /// Bytes that were changed never make decoding panic or take much memory.
+    #[test]
+    fn damaged_bytes_do_not_panic() {
+        for state in states() {
+            let mut bytes = Vec::new();
+            encode_claim(&record(state), 9, None, &mut bytes);
+            for at in 0..bytes.len() {
+                for mask in [1, 0x80, 0xff] {
+                    bytes[at] ^= mask;
+                    drop(decode_claim(&bytes));
+                    bytes[at] ^= mask;
+                }
+            }
+        }
     }
 }

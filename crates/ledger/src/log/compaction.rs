@@ -95,8 +95,10 @@ impl Compaction {
             self.moves = examined.survivors.into();
             self.drop = Some(examined.drop);
         }
-        if view.options.has(PlantedBug::DropTooEarly) {
-            self.moves.clear();
+        if view.options.has(PlantedBug::DropTooEarly)
+            && let Some(drop) = &mut self.drop
+        {
+            drop.expired.extend(self.moves.drain(..).map(|record| (record.tag, record.from)));
         }
         if self.moves.is_empty() {
             return Ok(self.drop.take().map_or(Next::Nothing, Next::Drop));

@@ -295,9 +295,7 @@ impl Engine {
         let length = bytes.len();
         self.active.fill(bytes, self.active.end, &self.view.options);
         let written = self.active.file.write_at(bytes, self.active.end as u64);
-        let is_last = self.active.end * 2 > self.view.options.segment_bytes;
-        let is_synced = !self.view.options.has(PlantedBug::NoSync)
-            && !(is_last && self.view.options.has(PlantedBug::IndexTooEarly));
+        let is_synced = !self.view.options.has(PlantedBug::NoSync);
         let written = written.and_then(|()| if is_synced { self.active.file.sync() } else { Ok(()) });
         written.map_err(|error| self.fail("writing to", error))?;
         self.last += 1;
@@ -311,6 +309,11 @@ impl Engine {
     fn start_segment(&mut self, now: Timestamp) -> Result<()> {
         self.add_state();
         let (id, first_commit) = (self.active.segment.id + 1, self.last + 1);
+        if self.view.options.has(PlantedBug::IndexTooEarly) {
+            let contents = self.active.clone().into_contents(self.last);
+            let written = Job::WriteIndex(contents).run(&self.view);
+            written.map_err(|error| self.fail("writing to", error))?;
+        }
         let next = write_segment(&self.view, &mut self.frame, id, first_commit, now)
             .map_err(|error| self.fail("writing to", error))?;
         self.last = first_commit;
@@ -405,12 +408,13 @@ impl Engine {
         let is_oldest = drop.segment == self.oldest || self.view.options.has(PlantedBug::DropOutOfOrder);
         let is_here = |(tag, location): &&(u64, Location)| self.view.index.contains(*tag, *location);
         let expired: Vec<_> = drop.expired.iter().filter(is_here).copied().collect();
-        let is_needed = segment.live.load(Ordering::Acquire) as usize != expired.len()
-            && !self.view.options.has(PlantedBug::DropTooEarly);
+        let is_needed = segment.live.load(Ordering::Acquire) as usize != expired.len();
         if !is_oldest || is_needed || drop.segment == self.active.segment.id {
             return Ok(Swept { more: true, ..Swept::default() });
         }
-        self.oldest = self.oldest.max(drop.segment + 1);
+        if drop.segment == self.oldest {
+            self.oldest += 1;
+        }
         self.write_state(now)?;
         for (tag, location) in &expired {
             self.view.publish(*tag, Some(*location), None);

@@ -8,9 +8,10 @@
 //!   4 "frm1" │ 4 checksum │ 4 length of the records │ 4 count │ 8 commit │ 8 synced │ 8 time │ records │ zeros
 //!                         synced: the last commit that was durable when this one was written
 //! record
-//!   4 length │ 4 checksum │ 1 kind │ 8 tag │ 8 expires at │ 4 replaced segment │ 4 replaced offset │ body
+//!   4 length │ 4 checksum │ 1 kind │ 8 tag │ 4 expires at │ [4 replaced segment │ 4 replaced offset] │ body
 //!                         length: of what follows the checksum
-//!                         replaced: where the previous record of the key is; segment 0 if there is none
+//!                         expires at: in seconds, rounded up
+//!                         replaced: where the previous record of the key is, if bit 7 of the kind is set
 //!   kind and body         1 open: a claim that runs or is in doubt     2 done: a completed claim
 //!                         3 large: a completed claim whose outcome has a file of its own
 //!                         4 mark                                       5 removed: 32 index
@@ -34,8 +35,10 @@ use super::reader::{Flaw, Reader};
 pub(crate) const SEGMENT_HEADER: usize = 64;
 /// Bytes before the records of a frame.
 pub(crate) const FRAME_HEADER: usize = 40;
-/// Bytes before the body of a record.
-pub(crate) const RECORD_HEADER: usize = 33;
+/// The least number of bytes before the body of a record.
+const RECORD_HEADER: usize = 21;
+/// In the kind of a record: it replaces another one.
+const REPLACES: u8 = 0x80;
 /// Where frames may start.
 pub(crate) const ALIGNMENT: usize = 8;
 /// Offsets have 28 bits.
@@ -219,12 +222,14 @@ impl FrameWriter {
     pub(crate) fn push(&mut self, header: RecordHeader, body: impl FnOnce(&mut Vec<u8>)) -> usize {
         let at = self.bytes.len();
         self.bytes.extend([0; 8]);
-        self.bytes.push(header.kind as u8);
+        let replaces = if header.replaced.is_some() { REPLACES } else { 0 };
+        self.bytes.push(header.kind as u8 | replaces);
         self.bytes.extend(header.tag.to_be_bytes());
-        self.bytes.extend(header.expires_at.0.to_be_bytes());
-        let (segment, offset) = header.replaced.unwrap_or((0, 0));
-        self.bytes.extend(segment.to_be_bytes());
-        self.bytes.extend(offset.to_be_bytes());
+        self.bytes.extend(u32::try_from(header.expires_at.ceil_seconds()).unwrap_or(u32::MAX).to_be_bytes());
+        if let Some((segment, offset)) = header.replaced {
+            self.bytes.extend(segment.to_be_bytes());
+            self.bytes.extend(offset.to_be_bytes());
+        }
         body(&mut self.bytes);
         let length = u32::try_from(self.bytes.len() - at - 8).unwrap_or(u32::MAX);
         self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
@@ -339,13 +344,12 @@ pub(crate) fn decode_record<'a>(
     if !checksums.matches(segment, &bytes[8..], checksum) {
         return Err("its checksum does not match");
     }
-    let kind = RecordKind::parse(reader.byte()?).ok_or("its kind is unknown")?;
+    let kind = reader.byte()?;
+    let replaces = kind & REPLACES != 0;
+    let kind = RecordKind::parse(kind & !REPLACES).ok_or("its kind is unknown")?;
     let tag = reader.u64()?;
-    let expires_at = Timestamp(reader.u64()?);
-    let replaced = match (reader.u32()?, reader.u32()?) {
-        (0, _) => None,
-        place => Some(place),
-    };
+    let expires_at = Timestamp(u64::from(reader.u32()?) * 1000);
+    let replaced = if replaces { Some((reader.u32()?, reader.u32()?)) } else { None };
     Ok((RecordHeader { kind, tag, expires_at, replaced }, reader.0, length))
 }
 

@@ -150,3 +150,25 @@ impl HighWater {
         Ok(())
     }
 }
+
+#[cfg(all(test, feature = "simulation"))]
+mod tests {
+    use super::*;
+    use crate::simulation::disk::{Fault, Operation, SimulatedDisk};
+
+    #[test]
+    fn torn_writes_leave_a_mark() {
+        for seed in 0..500 {
+            let disk = SimulatedDisk::new(seed);
+            let mut mark = HighWater::open(&disk, 6).unwrap();
+            mark.raise(7).unwrap();
+            disk.schedule_fault(Operation::Write, 0, Fault::Io);
+            mark.raise(8).unwrap_err();
+            disk.crash_after(0);
+            HighWater::open(&disk, 7).unwrap_err();
+            let disk = if seed % 2 == 0 { disk.kill() } else { disk.restart() };
+            let found = read(&disk).unwrap();
+            assert!(matches!(found, Mark::At(6..=8)), "{found:?} with seed {seed}");
+        }
+    }
+}

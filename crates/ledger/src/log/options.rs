@@ -34,11 +34,11 @@ pub enum PlantedBug {
     NoDirectorySync,
     /// Checksums are not compared.
     NoChecksums,
-    /// The oldest segment is dropped before its survivors are copied.
+    /// The oldest segment is dropped together with its survivors, which should have been copied.
     DropTooEarly,
-    /// The newest full segment is dropped first.
+    /// The newest full segment is dropped first, and an opening does not mind the gap.
     DropOutOfOrder,
-    /// The index of a segment is written before the segment is complete.
+    /// The index of a segment is written before the next segment is durable.
     IndexTooEarly,
 }
 

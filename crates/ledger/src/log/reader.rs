@@ -36,8 +36,30 @@ impl<'a> Reader<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    fn u16(&mut self) -> Result<u16, Flaw> {
-        self.array().map(u16::from_be_bytes)
+    /// A number of at most 64 bits, 7 bits in each byte.
+    pub(crate) fn number(&mut self) -> Result<u64, Flaw> {
+        let mut number: u64 = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err("a number is too large")
+    }
+
+    /// A number of at most 32 bits.
+    pub(crate) fn small_number(&mut self) -> Result<u32, Flaw> {
+        u32::try_from(self.number()?).map_err(|_| "a number is too large")
+    }
+
+    fn length(&mut self) -> Result<usize, Flaw> {
+        usize::try_from(self.number()?).map_err(|_| "a length is too large")
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Flaw> {
@@ -49,12 +71,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a str, Flaw> {
-        let length = usize::from(self.u16()?);
+        let length = self.length()?;
         std::str::from_utf8(self.take(length)?).map_err(|_| "a text is not UTF-8")
     }
 
     pub(crate) fn metadata(&mut self) -> Result<Metadata, Flaw> {
-        let count = usize::from(self.u16()?);
+        let count = self.length()?;
         if count == 0 {
             return Ok(Metadata::default());
         }
@@ -68,7 +90,7 @@ impl<'a> Reader<'a> {
         match self.byte()? {
             0 => Ok((State::Running, None)),
             1 => {
-                let since = Timestamp(self.u64()?);
+                let since = Timestamp(self.number()?);
                 let reason = match self.byte()? {
                     0 => DoubtReason::LeaseLapsed,
                     1 => DoubtReason::HolderGone,
@@ -78,20 +100,33 @@ impl<'a> Reader<'a> {
                 Ok((State::InDoubt(Doubt { since, reason }), None))
             }
             2 => {
-                let completed_at = Timestamp(self.u64()?);
+                let completed_at = Timestamp(self.number()?);
                 let (outcome, file) = match self.byte()? {
                     0 => {
-                        let length = usize::try_from(self.u32()?).map_err(|_| "it is cut short")?;
+                        let length = self.length()?;
                         (Outcome::Kept(Bytes::copy_from_slice(self.take(length)?)), None)
                     }
                     1 => (Outcome::Tombstone(self.text()?.to_owned()), None),
                     2 => (Outcome::Kept(Bytes::new()), Some(self.outcome_file()?)),
+                    3 => (Outcome::Kept(self.compressed()?), None),
                     _ => return Err("its outcome is of an unknown kind"),
                 };
                 Ok((State::Done(Done { outcome, completed_at }), file))
             }
             _ => Err("it is in an unknown state"),
         }
+    }
+
+    fn compressed(&mut self) -> Result<Bytes, Flaw> {
+        let (length, compressed) = (self.length()?, self.length()?);
+        let compressed = self.take(compressed)?;
+        // Nothing compresses better than this, so a damaged length does not take much memory.
+        if length > compressed.len().saturating_mul(255) {
+            return Err("a length is too large");
+        }
+        let bytes = lz4_flex::block::decompress(compressed, length);
+        let bytes = bytes.map_err(|_| "its outcome cannot be decompressed")?;
+        if bytes.len() == length { Ok(Bytes::from(bytes)) } else { Err("its outcome is cut short") }
     }
 
     fn outcome_file(&mut self) -> Result<OutcomeFile, Flaw> {

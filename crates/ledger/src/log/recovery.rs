@@ -175,6 +175,8 @@ impl Recovery {
         frame.start();
         push_state(&mut frame, FIRST, &view.openings);
         let io = |error| self.faults.io("creating", error);
+        // An earlier opening may have named the format without making the name durable. Without it, a segment is unreadable.
+        self.storage.sync_dir().map_err(io)?;
         let active = write_segment(&view, &mut frame, FIRST, 1, now).map_err(io)?;
         view.add_segment(active.segment.clone());
         let high_water = HighWater::open(&*self.storage, 1).map_err(io)?;
@@ -184,13 +186,14 @@ impl Recovery {
     fn open(self, files: &Files, reason: &Reason<'_>) -> Result<Opened> {
         let (tail, unused) = self.find_tail(files)?;
         let oldest = tail.state.oldest;
-        if let Some(missing) = (oldest..=tail.segment).find(|id| !files.segments.contains(id)) {
+        let missing = (oldest..=tail.segment).find(|id| !files.segments.contains(id));
+        if let Some(missing) = missing.filter(|_| !self.has_gaps()) {
             return Err(self.faults.incomplete(format!("the file {} is missing", segment_name(missing))));
         }
         let (openings, now, time) = begin(tail.state.openings.clone(), tail.time, reason);
         let view = self.view(openings, HashIndex::with_capacity(self.count_entries(files, oldest, &tail)?));
-        for id in oldest..tail.segment {
-            let loaded = self.load_full_segment(id, &tail)?;
+        for id in files.segments.range(oldest..tail.segment) {
+            let loaded = self.load_full_segment(*id, files, &tail)?;
             self.add_full_segment(&view, loaded)?;
         }
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
@@ -261,6 +264,11 @@ impl Recovery {
         Err(self.faults.incomplete("none of its segments has a readable commit"))
     }
 
+    /// Only a planted bug leaves gaps between segments.
+    fn has_gaps(&self) -> bool {
+        self.options.has(PlantedBug::DropOutOfOrder)
+    }
+
     fn last_state(&self, id: u32, frames: &[(usize, super::format::Frame<'_>)]) -> Result<StoreState> {
         let damaged = |flaw| self.faults.damaged(&segment_name(id), SEGMENT_HEADER as u64, flaw);
         let mut state = None;
@@ -297,9 +305,12 @@ impl Recovery {
     }
 
     /// The index of a full segment. The next segment tells where it ends.
-    fn load_full_segment(&self, id: u32, tail: &Tail) -> Result<Loaded> {
+    fn load_full_segment(&self, id: u32, files: &Files, tail: &Tail) -> Result<Loaded> {
         let next_commit = match id + 1 == tail.segment {
             true => tail.first_commit,
+            false if self.has_gaps() && !files.segments.contains(&(id + 1)) => {
+                return self.load_before_gap(id);
+            }
             false => self.first_commit(id + 1)?,
         };
         let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
@@ -309,6 +320,13 @@ impl Recovery {
             None => self.rebuild_index(id, next_commit)?,
         };
         Ok(Loaded { id, index, is_rebuilt })
+    }
+
+    fn load_before_gap(&self, id: u32) -> Result<Loaded> {
+        let last_commit = self.read_index(id)?.map(|index| index.last_commit);
+        let last_commit = last_commit.ok_or_else(|| self.faults.incomplete("it has a gap, as planted"))?;
+        let index = self.rebuild_index(id, last_commit + 1)?;
+        Ok(Loaded { id, index, is_rebuilt: false })
     }
 
     fn first_commit(&self, id: u32) -> Result<u64> {

@@ -163,14 +163,12 @@ impl Check<'_> {
         }
     }
 
-    /// Compares the index of a segment with the segment. A missing one is rebuilt when the store is opened.
+    /// Compares the index of a segment with the segment. If it cannot be read, it is rebuilt when the store is opened.
     fn index(&mut self, id: u32, mut entries: Vec<(u64, RecordKind, u32)>, end: usize) -> Result<()> {
         let name = index_name(id);
         let Some(bytes) = self.read(&name)? else { return Ok(()) };
-        let Some(index) = SegmentIndex::decode(&bytes, id, &self.checksums) else {
-            self.problem(&self.faults.damaged(&name, 0, "its checksum does not match; it will be rebuilt"));
-            return Ok(());
-        };
+        // A crash may leave an incomplete index, which is rebuilt as well.
+        let Some(index) = SegmentIndex::decode(&bytes, id, &self.checksums) else { return Ok(()) };
         let within: BTreeSet<(u64, RecordKind, u32)> = entries.iter().copied().collect();
         entries.retain(|(_, _, offset)| !self.replaced.contains(&(id, *offset)));
         let is_complete = entries.iter().all(|entry| index.entries.binary_search(entry).is_ok());

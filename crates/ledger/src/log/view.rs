@@ -258,7 +258,7 @@ impl View {
             if (header.kind, header.tag) != (location.kind, tag) {
                 return Err("another record is in its place".into());
             }
-            decode(location, &bytes[format::RECORD_HEADER..])
+            decode(location, &bytes)
         });
         match read {
             Err(_) | Ok(Read::Moved) if !self.index.contains(tag, location) => Ok(Read::Moved),
@@ -272,16 +272,13 @@ impl View {
     pub(crate) fn entry(&self, tag: u64, location: Location) -> Result<Option<(RecordHeader, Vec<u8>)>> {
         let Some(segment) = self.segment(location.segment) else { return Ok(None) };
         match self.record(&segment, location.offset) {
-            Ok((header, mut bytes)) => {
-                bytes.drain(..format::RECORD_HEADER);
-                Ok(Some((header, bytes)))
-            }
+            Ok(found) => Ok(Some(found)),
             Err(_) if !self.index.contains(tag, location) => Ok(None),
             Err(reason) => Err(self.unreadable(location, reason)),
         }
     }
 
-    /// The bytes of a record.
+    /// The header and the body of a record.
     fn record(&self, segment: &Segment, offset: u32) -> Result<(RecordHeader, Vec<u8>), Unreadable> {
         let end = segment.end.load(Ordering::Acquire);
         let available = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
@@ -297,7 +294,9 @@ impl View {
         if known < length {
             file.read_at(&mut bytes[known..], u64::from(offset) + known as u64).map_err(Unreadable::new)?;
         }
-        let (header, _, _) = format::decode_record(&bytes, segment.id, &self.checksums)?;
+        let (header, body, _) = format::decode_record(&bytes, segment.id, &self.checksums)?;
+        let body_at = bytes.len() - body.len();
+        bytes.drain(..body_at);
         Ok((header, bytes))
     }
 

@@ -27,6 +27,9 @@ impl Store {
     /// Ends the run.
     pub(super) fn finish(&mut self) -> Check {
         self.restart_undisturbed()?;
+        if let Some(problem) = self.problems().first() {
+            return Err(format!("a check of all files finds damage although there is none: {problem}"));
+        }
         match self.random.one_in(2) {
             true => self.flip_a_bit(),
             false => self.expire_everything(),
@@ -48,12 +51,16 @@ impl Store {
         self.report.flips += 1;
         let place = format!("bit {} of byte {offset} of {name} was flipped", bit % 8);
         let reported = self.read_damaged(&view, harm).map_err(|wrong| format!("{place}: {wrong}"))?;
+        let is_found = !self.problems().is_empty();
         drop(view);
         self.process = None;
         self.disk = if self.random.one_in(2) { self.disk.restart() } else { self.disk.kill() };
         let started = self.start_damaged(harm).map_err(|wrong| format!("{place}: {wrong}"))?;
         self.report.flips_reported += u64::from(reported || started);
-        Ok(())
+        match is_found || !(reported || started) {
+            true => Ok(()),
+            false => Err(format!("{place}: a check of all files does not find the damage")),
+        }
     }
 
     /// A byte that is durable and acknowledged, and what its loss may cause.

@@ -41,4 +41,13 @@ impl Random {
         self.0.fill(&mut bytes);
         bytes
     }
+
+    /// Bytes that cannot be compressed, or that can.
+    pub(super) fn content(&mut self, length: usize) -> Vec<u8> {
+        let mut content = vec![self.0.random(); length];
+        if self.one_in(2) {
+            self.0.fill(content.as_mut_slice());
+        }
+        content
+    }
 }

@@ -4,31 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::sync::oneshot;
 
+use super::options::RunOptions;
 use super::report::{Failure, Report};
 use super::requests::{Pending, Request};
 use super::store::{Check, Process, Store};
 use super::workload::LEASE_MS;
-use crate::log::{Call, Effort, Next, PlantedBug};
+use crate::log::{Call, Effort, Next};
 use crate::{Effect, Result as LedgerResult, Swept};
-
-/// How a run is made.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The run ends after this many crashes.
-    pub crashes: u64,
-    /// The run ends after this many steps, at the latest.
-    pub steps: u64,
-    /// Whether keys are found by eight bits only, so that many of them collide. Otherwise the seed decides.
-    pub has_short_tags: bool,
-    /// A bug that the run must find.
-    pub planted: Option<PlantedBug>,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self { crashes: 40, steps: 4_000, has_short_tags: false, planted: None }
-    }
-}
 
 /// Runs a seed.
 pub fn run(seed: u64, options: &RunOptions) -> Result<Report, Failure> {
@@ -224,6 +206,9 @@ impl Store {
 
     /// A failed job is not repeated: the next opening does its work.
     pub(super) fn run_job(&mut self) -> Check {
+        if self.random.one_in(8) {
+            return self.run_earlier_job();
+        }
         let (view, faults) = (self.view()?, self.faults());
         let job = view.jobs().pop_front();
         match job.map(|job| job.run(&view)) {
@@ -232,6 +217,20 @@ impl Store {
             }
             Some(Err(_) | Ok(())) | None => Ok(()),
         }
+    }
+
+    /// The sweeper has not noticed yet that the store was opened again.
+    fn run_earlier_job(&mut self) -> Check {
+        let Some(earlier) = self.process()?.earlier.clone() else { return Ok(()) };
+        // Its files may be gone by now.
+        match earlier.next_job() {
+            Some(job) => drop(job.run(&earlier)),
+            None => {
+                drop(earlier.spares.prepare(&earlier));
+                self.process()?.earlier = None;
+            }
+        }
+        Ok(())
     }
 
     fn prepare_spare(&mut self) -> Check {

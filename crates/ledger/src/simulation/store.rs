@@ -7,12 +7,12 @@ use ichido_core::{ManualClock, SteadyTime, Timestamp};
 
 use super::disk::{Fault, FaultRates, Operation, SimulatedDisk};
 use super::model::{Model, Version};
+use super::options::RunOptions;
 use super::random::Random;
 use super::report::Report;
 use super::requests::Keys;
-use super::run::RunOptions;
 use super::workload::{LEASE_MS, Workload};
-use crate::log::{Compaction, Engine, Next, Opened, Options, Reason, View, open};
+use crate::log::{Compaction, Engine, Next, Opened, Options, Reason, View, open, verify};
 use crate::{Error, Kind};
 
 /// Why a run failed, in a sentence.
@@ -48,6 +48,8 @@ pub(super) struct Process {
     pub(super) compaction: Compaction,
     /// What compaction wants and the writer has not done yet.
     pub(super) next: Option<Next>,
+    /// The view before the store was opened again. The sweeper may still be at work on it.
+    pub(super) earlier: Option<Arc<View>>,
 }
 
 /// An opening by a new process that came as far as asking for the time.
@@ -59,7 +61,7 @@ pub(super) struct Attempt {
 
 impl Process {
     pub(super) fn new(engine: Engine, time: SteadyTime) -> Self {
-        Self { engine, time, compaction: Compaction::default(), next: None }
+        Self { engine, time, compaction: Compaction::default(), next: None, earlier: None }
     }
 }
 
@@ -101,6 +103,14 @@ impl Store {
     /// The size from which a commit becomes several frames.
     pub(super) fn frame_bytes(&self) -> usize {
         self.options.frame_bytes
+    }
+
+    /// The problems that a check of all files finds.
+    pub(super) fn problems(&self) -> Vec<String> {
+        match verify(&self.disk, &self.options) {
+            Ok(verified) => verified.problems,
+            Err(error) => vec![error.to_string()],
+        }
     }
 
     /// The running process. Only a defect of the simulation can lose it.
@@ -267,8 +277,8 @@ impl Store {
 
     /// Opens the store again in the same process, after a write failed.
     pub(super) fn reopen(&mut self) -> Check {
-        let Some(Process { engine, time, .. }) = self.process.take() else { return self.start() };
-        let view = engine.view().clone();
+        let Some(Process { engine, time, next, .. }) = self.process.take() else { return self.start() };
+        let earlier = engine.view().clone();
         drop(engine);
         for _ in 0..3 {
             let faults = self.faults();
@@ -286,8 +296,10 @@ impl Store {
                         return Err("opening the store again counts as a new process".into());
                     }
                     self.report.reopenings += 1;
-                    drop(view);
-                    return self.opened(opened.engine, time);
+                    self.opened(opened.engine, time)?;
+                    let process = self.process()?;
+                    (process.next, process.earlier) = (next, Some(earlier));
+                    return Ok(());
                 }
                 Err(error) => self.justify(&error, faults, "opening the store again")?,
             }
@@ -296,7 +308,6 @@ impl Store {
                 break;
             }
         }
-        drop(view);
         self.restart()
     }
 

@@ -122,8 +122,7 @@ impl Workload {
         }
         let is_large = random.one_in(if self.has_large_outcomes { 2 } else { 12 });
         let size = if is_large { 257 + random.below(1500) } else { random.below(200) };
-        let [first] = random.bytes::<1>();
-        Outcome::Kept(Bytes::from(vec![first; size]))
+        Outcome::Kept(Bytes::from(random.content(size)))
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! gateway-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench gateway` builds both
-//! NAME: first one redis replay pass layer start memory
+//! NAME: first latency one redis replay pass layer start memory
 //! ```
 //!
 //! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk
@@ -19,19 +19,21 @@
 )]
 
 mod measurements;
+mod memory;
 
 use ichido_bench::options::{self, Measurement};
 use ichido_bench::servers;
 
-const MEASUREMENTS: [(&str, Measurement); 8] = [
+const MEASUREMENTS: [(&str, Measurement); 9] = [
     ("first", measurements::first),
+    ("latency", measurements::latency),
     ("one", measurements::one),
     ("redis", measurements::redis),
     ("replay", measurements::replay),
     ("pass", measurements::pass),
     ("layer", measurements::layer),
     ("start", measurements::start),
-    ("memory", measurements::memory),
+    ("memory", memory::memory),
 ];
 
 fn main() {

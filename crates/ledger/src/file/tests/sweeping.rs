@@ -1,7 +1,7 @@
 //! Expired records make room, and nothing else does.
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Claim, MarkKey, Metadata, Nonce, Outcome, Settle};
+use ichido_core::{Claim, Fingerprint, MarkKey, Metadata, Nonce, Outcome, Settle};
 
 use super::{DAY_MS, RETENTION_MS, clock, complete, grant, key, open, request};
 use crate::{Backend, Maintain, Swept};
@@ -79,7 +79,9 @@ async fn space_is_reclaimed_without_a_sweep() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock();
     let ledger = open(dir.path(), &clock);
-    let body = Outcome::kept(vec![7; 100_000]);
+    // Bytes that cannot be compressed.
+    let noise = (0..3_125_u32).flat_map(|part| *Fingerprint::of([part.to_be_bytes()]).as_bytes());
+    let body = Outcome::kept(noise.collect::<Vec<u8>>());
     complete(&ledger, "kept", 1, "x").await;
     for number in 0..200 {
         let text = format!("k{number}");
