@@ -17,7 +17,7 @@ use super::format::{
     self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER,
 };
 use super::high_water::HighWater;
-use super::jobs::Job;
+use super::job_queue::Job;
 use super::open_cache::OpenCache;
 use super::openings::Openings;
 use super::options::PlantedBug;
@@ -457,7 +457,7 @@ pub(super) fn write_segment(
     now: Timestamp,
 ) -> std::io::Result<Active> {
     let header = FrameHeader { commit: first_commit, synced: first_commit - 1, time: now };
-    let (file, length) = view.spares.take(view, id)?;
+    let (file, length) = view.spares.take(&*view.storage, id)?;
     let mut next = Active::new(id, file, first_commit, length);
     let bytes = frame.finish(id, header, &view.checksums);
     let frame_bytes = bytes.len();
