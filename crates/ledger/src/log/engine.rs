@@ -58,6 +58,10 @@ struct Written {
 
 /// What happens to the cache of open claims when a record is durable.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for one commit; a box would be an allocation for each claim"
+)]
 enum Cached {
     Put(Record),
     Moved(Index),
@@ -122,9 +126,9 @@ impl Engine {
         let mut round = Round::new(&view, &cache, now);
         let mut later = Vec::new();
         for call in calls {
-            match call {
-                call @ (Call::Drop { .. } | Call::Rotate { .. }) => later.push(call),
-                call => round.decide(call),
+            match matches!(call, Call::Drop { .. } | Call::Rotate { .. }) {
+                true => later.push(call),
+                false => round.decide(call),
             }
         }
         let answers = std::mem::take(&mut round.answers);
@@ -158,7 +162,13 @@ impl Engine {
                 let rotated = self.rotate(now);
                 send(reply, rotated);
             }
-            other => other.fail(Error::new(Kind::Unavailable, "maintaining the ledger")),
+            other @ (Call::Claim { .. }
+            | Call::Settle { .. }
+            | Call::Resolve { .. }
+            | Call::Adopt { .. }
+            | Call::Mark { .. }
+            | Call::Remove { .. }
+            | Call::Move { .. }) => other.fail(Error::new(Kind::Unavailable, "maintaining the ledger")),
         }
     }
 

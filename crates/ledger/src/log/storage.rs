@@ -38,6 +38,7 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
 }
 
 /// An open file.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait File: Send + Sync + fmt::Debug + 'static {
     /// The length in bytes.
     fn len(&self) -> io::Result<u64>;

@@ -36,7 +36,7 @@ async fn a_backup_has_everything_that_was_acknowledged_before_it() {
         let before = acknowledged.load(Ordering::SeqCst);
         let copy = dir.path().join(format!("backup-{number}"));
         let backup = ledger.backup(&copy).await.unwrap();
-        assert!(backup.commit as usize >= before && backup.files > 1);
+        assert!(backup.commit >= before as u64 && backup.files > 1);
         let target = dir.path().join(format!("restored-{number}"));
         assert_eq!(restore(&copy, &target).unwrap().commit, backup.commit);
         let restored = open(&target, &clock);

@@ -88,8 +88,9 @@ fn segment_is_not_removed_before_the_log_durably_says_so() {
         claim(&mut engine, 1).unwrap();
         ask(&mut engine, |reply| Call::Rotate { reply }).unwrap();
         let released = Settle::Release;
-        ask(&mut engine, |reply| Call::Settle { key: key(1), token: token(1), action: released, reply })
-            .unwrap();
+        let settled =
+            ask(&mut engine, |reply| Call::Settle { key: key(1), token: token(1), action: released, reply });
+        assert_eq!(settled.unwrap(), ichido_core::Settled::Applied);
         claim(&mut engine, 2).unwrap();
         let next = Compaction::default().next(engine.view(), NOW, Effort::Compact).unwrap();
         let Next::Drop(segment) = next else { panic!("{next:?}") };
