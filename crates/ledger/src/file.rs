@@ -22,6 +22,7 @@ mod listing;
 mod maintain;
 mod queue;
 mod shared;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -42,9 +43,10 @@ pub use self::holder::HeldBy;
 pub use self::verify::verify;
 
 use self::holder::Held;
-use self::housekeeper::{Housekeeper, Tasks};
+use self::housekeeper::Housekeeper;
 use self::queue::Queue;
 use self::shared::{Look, Shared};
+use self::tasks::Tasks;
 use self::writer::Writer;
 use crate::log::storage::Disk;
 use crate::log::{self, Call, Options, Reason, Reply};

@@ -8,7 +8,7 @@ use ichido_ledger::{Effect, Error, Kind};
 use crate::audit_log;
 use ichido_core::error_chain;
 use ichido_serve::problem::{Body, Extensions};
-use ichido_serve::{ExitClass, Failure, Problem};
+use ichido_serve::{Failure, Problem};
 
 const NO_SUCH_CLAIM: &str = "no-such-claim";
 const AMBIGUOUS: &str = "several-claims";
@@ -193,7 +193,7 @@ impl From<Refusal> for Problem {
                     .detail(format!("The claim was not changed: {}.", state.explanation()))
                     .extensions(Extensions { state: Some(state.name().to_owned()), ..Extensions::default() })
             }
-            Refusal::Ledger(error) => ledger_problem(error),
+            Refusal::Ledger(error) => ledger_problem(&error),
             Refusal::AuditUnavailable(detail) => {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, "The audit log cannot be written").detail(detail)
             }
@@ -209,24 +209,29 @@ impl From<Refusal> for Problem {
 }
 
 /// The problem matches the exit code of a local command, so that a command exits the same through the admin port.
-fn ledger_problem(error: Error) -> Problem {
-    let detail = error_chain(&error);
-    let kind = error.kind().clone();
-    let problem = match (Failure::from(error).class(), kind) {
-        (ExitClass::Usage, Kind::Limit(_)) => {
+fn ledger_problem(error: &Error) -> Problem {
+    let detail = error_chain(error);
+    let problem = match error.kind() {
+        Kind::Limit(_) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, OUTSIDE_LIMITS, "A value is outside its limits")
         }
-        (ExitClass::Usage, Kind::Settings(_)) => {
+        Kind::Settings(_) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, UNUSABLE_VALUE, "A value cannot be used")
         }
-        (ExitClass::Usage, Kind::Unsupported(_)) => {
+        Kind::Unsupported(_) => {
             Problem::new(StatusCode::NOT_IMPLEMENTED, UNSUPPORTED, "The ledger does not support this")
         }
-        (ExitClass::Usage, _) => {
+        Kind::Unavailable
+        | Kind::Throttled
+        | Kind::Timeout
+        | Kind::Full { .. }
+        | Kind::DataLost(_)
+        | Kind::InUse(_)
+        | Kind::Schema(_)
+        | Kind::Denied(_) => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger is not available")
         }
-        // A ledger does not cause the last two.
-        (ExitClass::Internal | ExitClass::Undelivered | ExitClass::Failed, _) => {
+        Kind::Contended | Kind::Corrupt(_) | Kind::Closed => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
         }
     };

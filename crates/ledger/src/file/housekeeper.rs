@@ -4,14 +4,14 @@
 //! operators: sweeps, compactions and backups. It changes the store only through the writer, a little at a time. There is
 //! one housekeeper, so segments are not dropped while a backup copies them.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::shared::Shared;
+use super::tasks::Task;
 use crate::log::{Call, Compaction, Effort, Next, Reply, View, is_worth_rotating};
 use crate::{Error, Kind, Result, Swept};
 
@@ -19,80 +19,6 @@ use crate::{Error, Kind, Result, Swept};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait between two commits that only copy records.
 const MOVE_PAUSE: Duration = Duration::from_millis(2);
-
-/// A task for the housekeeper.
-pub(super) enum Task {
-    /// Removes about this many expired records.
-    Sweep { limit: u64, reply: Reply<Swept> },
-    /// Reclaims everything that can be reclaimed.
-    Compact { reply: Reply<Swept> },
-    /// Anything that needs the files to stay where they are.
-    Run(Box<dyn FnOnce(&View) + Send>),
-}
-
-/// Tasks that operators wait for.
-#[derive(Default)]
-pub(super) struct Tasks {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-impl std::fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tasks")
-    }
-}
-
-#[derive(Default)]
-struct State {
-    tasks: VecDeque<Task>,
-    is_awake: bool,
-    is_closed: bool,
-}
-
-impl Tasks {
-    /// Adds a task. A task that is added after the end is dropped, and so is its reply.
-    pub(super) fn push(&self, task: Task) {
-        let mut state = self.lock();
-        if !state.is_closed {
-            state.tasks.push_back(task);
-        }
-        drop(state);
-        self.changed.notify_one();
-    }
-
-    /// There is something to do.
-    pub(super) fn wake(&self) {
-        self.lock().is_awake = true;
-        self.changed.notify_one();
-    }
-
-    pub(super) fn close(&self) {
-        let mut state = self.lock();
-        state.is_closed = true;
-        state.tasks.clear();
-        drop(state);
-        self.changed.notify_one();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.lock().is_closed
-    }
-
-    /// Waits for a task, or for a while. `None` is the end.
-    fn next(&self) -> Option<Option<Task>> {
-        let state = self.lock();
-        let is_idle = |state: &mut State| state.tasks.is_empty() && !state.is_awake && !state.is_closed;
-        let waited = self.changed.wait_timeout_while(state, INTERVAL, is_idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.is_awake = false;
-        if state.is_closed { None } else { Some(state.tasks.pop_front()) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The housekeeper's own state.
 pub(super) struct Housekeeper {
@@ -109,7 +35,7 @@ impl Housekeeper {
 
     /// Works until the tasks are closed.
     pub(super) fn run(mut self) {
-        while let Some(task) = self.shared.tasks.next() {
+        while let Some(task) = self.shared.tasks.next(INTERVAL) {
             let Some(view) = self.shared.view() else { continue };
             if self.view.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &view)) {
                 self.compaction = Compaction::default();
@@ -143,7 +69,7 @@ impl Housekeeper {
         let used = newest.map_or(0, |segment| segment.end.load(Ordering::Acquire));
         if view.spares.is_empty()
             && used as usize > view.options.segment_bytes / 4
-            && let Err(error) = view.spares.prepare(view)
+            && let Err(error) = view.prepare_spare()
         {
             tracing::warn!(%error, dir = %self.shared.dir.display(), "cannot prepare a file for the ledger");
         }

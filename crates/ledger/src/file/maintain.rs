@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ichido_core::{Index, Key, Nonce, Record, Resolution, Resolved, Timestamp, Token, mark};
 use tokio::sync::oneshot;
 
-use super::housekeeper::Task;
+use super::tasks::Task;
 use super::{File, listing};
 use crate::log::storage::Disk;
 use crate::log::{self, Call, Options, Reply, View};

@@ -8,8 +8,8 @@ use ichido_core::rules::{self, Change};
 use ichido_core::{Claim, ClaimRequest, SteadyTime};
 
 use super::cache::Cache;
-use super::housekeeper::Tasks;
 use super::queue::Queue;
+use super::tasks::Tasks;
 use crate::log::View;
 use crate::{Error, Kind, Result};
 

@@ -7,8 +7,8 @@ use ichido_core::Timestamp;
 
 use super::format::{Location, RecordKind, RecordRef, SegmentIndex};
 use super::options::Options;
+use super::segment::Segment;
 use super::storage::File;
-use super::view::Segment;
 
 /// The newest segment.
 #[derive(Clone, Debug)]

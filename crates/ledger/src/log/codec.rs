@@ -21,14 +21,12 @@
 
 use bytes::Bytes;
 use ichido_core::{
-    Caller, DoubtReason, Fingerprint, Holder, Key, MarkKey, Metadata, Nonce, Outcome, Record, Scope, State,
-    Timestamp, Token, mark,
+    Caller, Done, Doubt, DoubtReason, Fingerprint, Holder, Key, MarkKey, Metadata, Nonce, Outcome, Record,
+    Scope, State, Timestamp, Token, mark,
 };
 
-use super::reader::{Flaw, Reader};
+use super::reader::{Flaw, Reader, VERSION};
 
-/// The version of claims and marks.
-pub(crate) const VERSION: u8 = 1;
 const REMOTE: u8 = 1;
 const FINGERPRINT: u8 = 2;
 const CALLER: u8 = 4;
@@ -187,7 +185,7 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
     let scope = Scope::new(reader.text()?, reader.text()?);
     let key = Key::new(scope, reader.text()?).map_err(|_| "its key is outside the limits")?;
     let metadata = reader.metadata()?;
-    let (state, outcome_file) = reader.state()?;
+    let (state, outcome_file) = read_state(&mut reader)?;
     reader.end()?;
     let holder = if flags & REMOTE == 0 { Holder::Process } else { Holder::Remote };
     let record = Record {
@@ -207,6 +205,56 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
         state,
     };
     Ok(StoredClaim { record, epoch, outcome_file })
+}
+
+/// The state of a claim, and the file of its outcome if it has one. Such an outcome is empty here.
+fn read_state(reader: &mut Reader<'_>) -> Result<(State, Option<OutcomeFile>), Flaw> {
+    match reader.byte()? {
+        0 => Ok((State::Running, None)),
+        1 => {
+            let since = Timestamp(reader.number()?);
+            let reason = match reader.byte()? {
+                0 => DoubtReason::LeaseLapsed,
+                1 => DoubtReason::HolderGone,
+                2 => DoubtReason::Declared(reader.text()?.to_owned()),
+                _ => return Err("its doubt has an unknown reason"),
+            };
+            Ok((State::InDoubt(Doubt { since, reason }), None))
+        }
+        2 => {
+            let completed_at = Timestamp(reader.number()?);
+            let (outcome, file) = match reader.byte()? {
+                0 => {
+                    let length = reader.length()?;
+                    (Outcome::Kept(Bytes::copy_from_slice(reader.take(length)?)), None)
+                }
+                1 => (Outcome::Tombstone(reader.text()?.to_owned()), None),
+                2 => (Outcome::Kept(Bytes::new()), Some(read_outcome_file(reader)?)),
+                3 => (Outcome::Kept(read_compressed(reader)?), None),
+                _ => return Err("its outcome is of an unknown kind"),
+            };
+            Ok((State::Done(Done { outcome, completed_at }), file))
+        }
+        _ => Err("it is in an unknown state"),
+    }
+}
+
+fn read_compressed(reader: &mut Reader<'_>) -> Result<Bytes, Flaw> {
+    let (length, compressed) = (reader.length()?, reader.length()?);
+    let compressed = reader.take(compressed)?;
+    // Nothing compresses better than this, so a damaged length does not take much memory.
+    if length > compressed.len().saturating_mul(255) {
+        return Err("a length is too large");
+    }
+    let bytes = lz4_flex::block::decompress(compressed, length);
+    let bytes = bytes.map_err(|_| "its outcome cannot be decompressed")?;
+    if bytes.len() == length { Ok(Bytes::from(bytes)) } else { Err("its outcome is cut short") }
+}
+
+fn read_outcome_file(reader: &mut Reader<'_>) -> Result<OutcomeFile, Flaw> {
+    let (commit, number) = (reader.u64()?, reader.u32()?);
+    let (length, checksum) = (reader.u32()?, reader.u32()?);
+    Ok(OutcomeFile { commit, number, length, checksum })
 }
 
 impl StoredClaim {

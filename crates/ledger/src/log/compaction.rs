@@ -15,7 +15,8 @@ use super::format::{Location, RecordHeader, RecordKind, RecordRef};
 use super::options::PlantedBug;
 use super::reader::Flaw;
 use super::scan::Frames;
-use super::view::{Segment, View};
+use super::segment::Segment;
+use super::view::View;
 use crate::Result;
 
 /// Records that are copied in one commit.

@@ -17,7 +17,7 @@ use super::format::{
     self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER,
 };
 use super::high_water::HighWater;
-use super::jobs::Job;
+use super::job_queue::Job;
 use super::open_cache::OpenCache;
 use super::openings::Openings;
 use super::options::PlantedBug;
@@ -58,6 +58,10 @@ struct Written {
 
 /// What happens to the cache of open claims when a record is durable.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for one commit; a box would be an allocation for each claim"
+)]
 enum Cached {
     Put(Box<Record>),
     Moved(Index),
@@ -448,7 +452,7 @@ pub(super) fn write_segment(
     now: Timestamp,
 ) -> std::io::Result<Active> {
     let header = FrameHeader { commit: first_commit, synced: first_commit - 1, time: now };
-    let (file, length) = view.spares.take(view, id)?;
+    let (file, length) = view.spares.take(&*view.storage, id)?;
     let mut next = Active::new(id, file, first_commit, length);
     let bytes = frame.finish(id, header, &view.checksums);
     let frame_bytes = bytes.len();

@@ -9,21 +9,9 @@ use std::sync::atomic::Ordering;
 
 use ichido_core::Timestamp;
 
-use super::active::Contents;
 use super::format::{SegmentIndex, index_name, segment_name};
-use super::view::{Segment, View};
-
-/// A piece of work.
-#[derive(Debug)]
-pub(crate) enum Job {
-    /// Writes the index of a full segment. The next segment is durable already, so an index proves that its segment is not the
-    /// last one.
-    WriteIndex(Contents),
-    /// Writes an index that was rebuilt.
-    StoreIndex(u32, SegmentIndex),
-    /// Reuses or removes a dropped segment, and removes these files of large outcomes.
-    Recycle(Arc<Segment>, Vec<String>),
-}
+use super::job_queue::Job;
+use super::view::View;
 
 impl Job {
     /// Does the work.
@@ -43,7 +31,7 @@ impl Job {
                 let name = segment_name(segment.id);
                 // A reader that still has the file must not see it change.
                 match Arc::into_inner(segment) {
-                    Some(segment) => view.spares.add(view, &name, &*segment.file(view)?),
+                    Some(segment) => view.spares.add(&*view.storage, &name, &*view.file(&segment)?),
                     None => remove_if_there(view, &name),
                 }
             }

@@ -7,8 +7,7 @@
 
 use ichido_core::{Doubt, DoubtReason, Holder, Record, State, Timestamp};
 
-use super::codec::VERSION;
-use super::reader::{Flaw, Reader};
+use super::reader::{Flaw, Reader, VERSION};
 
 /// Openings that are remembered. A claim that slept through more of them is judged by the oldest.
 const REMEMBERED: usize = 512;

@@ -1,9 +1,9 @@
 //! Reads bytes that may be damaged. Every step checks what is left.
 
-use bytes::Bytes;
-use ichido_core::{Done, Doubt, DoubtReason, Metadata, Outcome, State, Timestamp};
+use ichido_core::Metadata;
 
-use super::codec::{OutcomeFile, VERSION};
+/// The version of everything that starts with one.
+pub(crate) const VERSION: u8 = 1;
 
 /// Why bytes could not be read.
 pub(crate) type Flaw = &'static str;
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         u32::try_from(self.number()?).map_err(|_| "a number is too large")
     }
 
-    fn length(&mut self) -> Result<usize, Flaw> {
+    pub(crate) fn length(&mut self) -> Result<usize, Flaw> {
         usize::try_from(self.number()?).map_err(|_| "a length is too large")
     }
 
@@ -83,56 +83,6 @@ impl<'a> Reader<'a> {
         let pairs = (0..count).map(|_| Ok((self.text()?.to_owned(), self.text()?.to_owned())));
         let pairs = pairs.collect::<Result<Vec<_>, Flaw>>()?;
         Metadata::new(pairs).map_err(|_| "its metadata is outside the limits")
-    }
-
-    /// The state of a claim, and the file of its outcome if it has one. Such an outcome is empty here.
-    pub(crate) fn state(&mut self) -> Result<(State, Option<OutcomeFile>), Flaw> {
-        match self.byte()? {
-            0 => Ok((State::Running, None)),
-            1 => {
-                let since = Timestamp(self.number()?);
-                let reason = match self.byte()? {
-                    0 => DoubtReason::LeaseLapsed,
-                    1 => DoubtReason::HolderGone,
-                    2 => DoubtReason::Declared(self.text()?.to_owned()),
-                    _ => return Err("its doubt has an unknown reason"),
-                };
-                Ok((State::InDoubt(Doubt { since, reason }), None))
-            }
-            2 => {
-                let completed_at = Timestamp(self.number()?);
-                let (outcome, file) = match self.byte()? {
-                    0 => {
-                        let length = self.length()?;
-                        (Outcome::Kept(Bytes::copy_from_slice(self.take(length)?)), None)
-                    }
-                    1 => (Outcome::Tombstone(self.text()?.to_owned()), None),
-                    2 => (Outcome::Kept(Bytes::new()), Some(self.outcome_file()?)),
-                    3 => (Outcome::Kept(self.compressed()?), None),
-                    _ => return Err("its outcome is of an unknown kind"),
-                };
-                Ok((State::Done(Done { outcome, completed_at }), file))
-            }
-            _ => Err("it is in an unknown state"),
-        }
-    }
-
-    fn compressed(&mut self) -> Result<Bytes, Flaw> {
-        let (length, compressed) = (self.length()?, self.length()?);
-        let compressed = self.take(compressed)?;
-        // Nothing compresses better than this, so a damaged length does not take much memory.
-        if length > compressed.len().saturating_mul(255) {
-            return Err("a length is too large");
-        }
-        let bytes = lz4_flex::block::decompress(compressed, length);
-        let bytes = bytes.map_err(|_| "its outcome cannot be decompressed")?;
-        if bytes.len() == length { Ok(Bytes::from(bytes)) } else { Err("its outcome is cut short") }
-    }
-
-    fn outcome_file(&mut self) -> Result<OutcomeFile, Flaw> {
-        let (commit, number) = (self.u64()?, self.u32()?);
-        let (length, checksum) = (self.u32()?, self.u32()?);
-        Ok(OutcomeFile { commit, number, length, checksum })
     }
 
     pub(crate) fn end(&self) -> Result<(), Flaw> {

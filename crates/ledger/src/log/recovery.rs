@@ -25,14 +25,15 @@ use super::format::{
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
 use super::identity;
-use super::jobs::Job;
+use super::job_queue::Job;
 use super::openings::Openings;
 use super::options::{Options, PlantedBug};
 use super::reader::{Flaw, Reader};
 use super::scan;
+use super::segment::Segment;
 use super::spares::Spares;
 use super::storage::{Storage, read_all};
-use super::view::{Segment, View};
+use super::view::View;
 use crate::Result;
 
 /// Why a store is opened.

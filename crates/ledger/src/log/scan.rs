@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use super::format::{
     self, ALIGNMENT, Checksums, FRAME_MAGIC, Frame, RecordRef, SEGMENT_HEADER, segment_name,
 };
-use super::view::{Segment, View};
+use super::segment::Segment;
+use super::view::View;
 use crate::Result;
 
 /// The frames of a segment that must all be intact.
@@ -21,7 +22,7 @@ impl<'a> Frames<'a> {
     pub(crate) fn of(view: &'a View, segment: &Segment) -> Result<Self> {
         let end = usize::try_from(segment.end.load(Ordering::Acquire)).unwrap_or(0);
         let mut bytes = vec![0; end];
-        let read = segment.file(view).and_then(|file| file.read_at(&mut bytes, 0));
+        let read = view.file(segment).and_then(|file| file.read_at(&mut bytes, 0));
         read.map_err(|error| view.faults.io("reading", error))?;
         Ok(Self { view, segment: segment.id, bytes, at: SEGMENT_HEADER })
     }

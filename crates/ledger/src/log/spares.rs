@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::format::segment_name;
-use super::storage::File;
-use super::view::View;
+use super::storage::{File, Storage};
 
 const PREFIX: &str = "spare-";
 /// More than this many are removed.
@@ -38,23 +37,23 @@ impl Spares {
     }
 
     /// Makes a file the segment with this number. Returns its length.
-    pub(crate) fn take(&self, view: &View, segment: u32) -> io::Result<(Arc<dyn File>, usize)> {
+    pub(crate) fn take(&self, storage: &dyn Storage, segment: u32) -> io::Result<(Arc<dyn File>, usize)> {
         let name = segment_name(segment);
-        let Some(spare) = self.free().pop() else { return Ok((view.storage.create(&name)?, 0)) };
-        view.storage.rename(&spare.name, &name)?;
-        Ok((view.storage.open(&name)?, spare.length))
+        let Some(spare) = self.free().pop() else { return Ok((storage.create(&name)?, 0)) };
+        storage.rename(&spare.name, &name)?;
+        Ok((storage.open(&name)?, spare.length))
     }
 
     /// Keeps a file that is no longer used, or removes it. It must have no other name when it is used again, so its new name
     /// is made durable first.
-    pub(crate) fn add(&self, view: &View, name: &str, file: &dyn File) -> io::Result<()> {
+    pub(crate) fn add(&self, storage: &dyn Storage, name: &str, file: &dyn File) -> io::Result<()> {
         if self.free().len() >= KEPT {
-            return view.storage.remove(name);
+            return storage.remove(name);
         }
         let length = usize::try_from(file.len()?).unwrap_or(0);
         let spare = self.next_name();
-        view.storage.rename(name, &spare)?;
-        view.storage.sync_dir()?;
+        storage.rename(name, &spare)?;
+        storage.sync_dir()?;
         self.free().push(Spare { name: spare, length });
         Ok(())
     }
@@ -63,11 +62,10 @@ impl Spares {
         self.free().is_empty()
     }
 
-    /// Prepares a file of the size of a segment.
-    pub(crate) fn prepare(&self, view: &View) -> io::Result<()> {
+    /// Prepares a file of this size.
+    pub(crate) fn prepare(&self, storage: &dyn Storage, size: usize) -> io::Result<()> {
         let name = self.next_name();
-        let file = view.storage.create(&name)?;
-        let size = view.options.segment_bytes;
+        let file = storage.create(&name)?;
         let zeros = vec![0; CHUNK.min(size)];
         let mut length = 0;
         while length < size {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ichido_core::{Index, Record, Timestamp, mark};
@@ -17,10 +17,11 @@ use super::codec::{self, StoredClaim};
 use super::fault::Faults;
 use super::format::{self, Checksums, Location, RecordHeader, RecordKind};
 use super::hash_index::HashIndex;
-use super::jobs::Job;
+use super::job_queue::Job;
 use super::openings::Openings;
 use super::options::Options;
 use super::reader::Flaw;
+use super::segment::Segment;
 use super::spares::Spares;
 use super::storage::{File, Storage, read_all};
 use crate::Result;
@@ -45,55 +46,6 @@ pub(crate) struct View {
     /// Work for the maintenance.
     jobs: Mutex<VecDeque<Job>>,
     pub(crate) spares: Spares,
-}
-
-/// A file with commits.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    pub(crate) id: u32,
-    /// Open while it is written to or was read recently.
-    handle: Mutex<Option<Arc<dyn File>>>,
-    /// Where its frames end.
-    pub(crate) end: AtomicU32,
-    /// Indexed records that were written to it.
-    pub(crate) records: AtomicU32,
-    /// How many of them the index still points to.
-    pub(crate) live: AtomicU32,
-    /// When to look at it for the next time: most of it has expired by then.
-    pub(crate) look_at: AtomicU64,
-}
-
-impl Segment {
-    /// A segment that is written to.
-    pub(crate) fn new(id: u32, file: Arc<dyn File>) -> Self {
-        let segment = Self::closed(id);
-        *segment.handle() = Some(file);
-        segment
-    }
-
-    /// A full segment, whose file is opened when it is read.
-    pub(crate) fn closed(id: u32) -> Self {
-        let zero = || AtomicU32::new(0);
-        let look_at = AtomicU64::new(u64::MAX);
-        Self { id, handle: Mutex::default(), end: zero(), records: zero(), live: zero(), look_at }
-    }
-
-    /// Its file.
-    pub(crate) fn file(&self, view: &View) -> io::Result<Arc<dyn File>> {
-        let mut handle = self.handle();
-        if let Some(file) = &*handle {
-            return Ok(file.clone());
-        }
-        let file = view.storage.open(&format::segment_name(self.id))?;
-        *handle = Some(file.clone());
-        drop(handle);
-        view.limit_open_files(self.id);
-        Ok(file)
-    }
-
-    fn handle(&self) -> MutexGuard<'_, Option<Arc<dyn File>>> {
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A claim, and where it is.
@@ -283,7 +235,7 @@ impl View {
         let end = segment.end.load(Ordering::Acquire);
         let available = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
         let mut bytes = vec![0; available.min(READ_BYTES)];
-        let file = segment.file(self).map_err(Unreadable::new)?;
+        let file = self.file(segment).map_err(Unreadable::new)?;
         file.read_at(&mut bytes, u64::from(offset)).map_err(Unreadable::new)?;
         let length = format::record_len(&bytes).ok_or("its length is invalid")?;
         if length > available {
@@ -322,6 +274,24 @@ impl View {
 
     pub(crate) fn add_segment(&self, segment: Arc<Segment>) {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(segment.id, segment);
+    }
+
+    /// The file of a segment.
+    pub(crate) fn file(&self, segment: &Segment) -> io::Result<Arc<dyn File>> {
+        let mut handle = segment.handle();
+        if let Some(file) = &*handle {
+            return Ok(file.clone());
+        }
+        let file = self.storage.open(&format::segment_name(segment.id))?;
+        *handle = Some(file.clone());
+        drop(handle);
+        self.limit_open_files(segment.id);
+        Ok(file)
+    }
+
+    /// Prepares a file for a new segment.
+    pub(crate) fn prepare_spare(&self) -> io::Result<()> {
+        self.spares.prepare(&*self.storage, self.options.segment_bytes)
     }
 
     /// Notes that the file of a full segment is open, and closes another one if there are too many.

@@ -226,7 +226,7 @@ impl Store {
         match earlier.next_job() {
             Some(job) => drop(job.run(&earlier)),
             None => {
-                drop(earlier.spares.prepare(&earlier));
+                drop(earlier.prepare_spare());
                 self.process()?.earlier = None;
             }
         }
@@ -238,7 +238,7 @@ impl Store {
         if !view.spares.is_empty() {
             return Ok(());
         }
-        match view.spares.prepare(&view) {
+        match view.prepare_spare() {
             Err(error) if self.faults() == faults && !self.disk.is_crashed() => {
                 Err(format!("a file was not prepared although the disk did not fail: {error}"))
             }

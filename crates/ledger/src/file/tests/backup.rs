@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ichido_core::{Claim, Outcome, Settle};
+use ichido_core::{Claim, Fingerprint, Outcome, Settle};
 
 use super::super::{File, FileSettings, restore, verify};
 use super::{clock, complete, grant, key, open, request};
@@ -173,8 +173,11 @@ async fn a_backup_that_cannot_be_written_is_verified_and_restored() {
 async fn a_backup_to_a_full_disk_is_an_error_and_does_not_stop_the_ledger() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(&dir.path().join("ledger"), &clock());
-    for number in 0..20 {
-        complete(&ledger, &format!("k{number}"), 1, &"x".repeat(100_000)).await;
+    for number in 0..20_u32 {
+        // Text that does not compress well.
+        let part = |part: u32| Fingerprint::of([number.to_be_bytes(), part.to_be_bytes()]).to_string();
+        let outcome: String = (0..1_500).map(part).collect();
+        complete(&ledger, &format!("k{number}"), 1, &outcome).await;
     }
     let copy = dir.path().join("copy");
     let Some(_mount) = ichido_testkit::tmpfs::Tmpfs::mount(&copy, "size=1m") else { return };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ichido_core::{
-    Claim, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, ManualClock, Metadata, Nonce, Settle, Settled,
-    SteadyTime, Timestamp, Token,
+    Claim, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, ManualClock, Metadata, Nonce, Settle,
+    Settled, SteadyTime, Timestamp, Token,
 };
 use tokio::sync::oneshot;
 
@@ -64,7 +64,7 @@ fn spare_file_of_an_interrupted_rotation_brings_nothing_back() {
     for (seed, changes, later) in cases(30, 10, 6) {
         let disk = SimulatedDisk::new(seed);
         let mut engine = start(&disk).unwrap();
-        engine.view().spares.prepare(engine.view()).unwrap();
+        engine.view().prepare_spare().unwrap();
         disk.sync_dir().unwrap();
         claim(&mut engine, 1).unwrap();
         disk.crash_after(changes);
