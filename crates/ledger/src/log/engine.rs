@@ -21,7 +21,7 @@ use super::job_queue::Job;
 use super::open_cache::OpenCache;
 use super::openings::Openings;
 use super::options::PlantedBug;
-use super::round::{Entry, Round};
+use super::round::{Decided, Entry, Round};
 use super::view::View;
 use crate::{Error, Kind, Result, Swept};
 
@@ -63,7 +63,7 @@ struct Written {
     reason = "lives for one commit; a box would be an allocation for each claim"
 )]
 enum Cached {
-    Put(Box<Record>),
+    Put(Record),
     Moved(Index),
     Remove(Index),
     /// Marks are not cached.
@@ -121,18 +121,9 @@ impl Engine {
 
     /// Decides the calls in order, commits what they change, and answers them.
     pub(crate) fn run(&mut self, calls: Vec<Call>, now: Timestamp) {
-        let view = self.view.clone();
-        let cache = std::mem::replace(&mut self.cache, OpenCache::new(0));
-        let mut round = Round::new(&view, &cache, now);
-        let mut maintenance = Vec::new();
-        for call in calls {
-            maintenance.extend(round.decide(call));
-        }
-        let answers = std::mem::take(&mut round.answers);
-        let moves = std::mem::take(&mut round.moves);
-        let moves = moves.into_iter().filter(|moved| !round.has_changed(&moved.index)).collect();
-        let (claims, marks) = (std::mem::take(&mut round.claims), std::mem::take(&mut round.marks));
-        self.cache = cache;
+        let mut round = Round::new(&self.view, &self.cache, now);
+        let maintenance: Vec<_> = calls.into_iter().filter_map(|call| round.decide(call)).collect();
+        let Decided { claims, marks, moves, answers } = round.finish();
         let claims = claims.into_iter().filter(|(_, entry)| entry.is_changed);
         let marks = marks.into_iter().filter(|(_, entry)| entry.is_changed);
         match self.commit(claims, marks, moves, now) {
@@ -205,8 +196,7 @@ impl Engine {
         let header = RecordHeader { kind, tag, expires_at, replaced: place(before) };
         let epoch = self.view.openings.epoch();
         let at = self.frame.push(header, |out| codec::encode_claim(&record, epoch, file, out));
-        let cached =
-            if kind == RecordKind::Open { Cached::Put(Box::new(record)) } else { Cached::Remove(index) };
+        let cached = if kind == RecordKind::Open { Cached::Put(record) } else { Cached::Remove(index) };
         self.written.push(Written { tag, kind, expires_at, before, at, cached });
         Ok(())
     }
@@ -364,7 +354,7 @@ impl Engine {
             self.view.publish(written.tag, written.before, after);
             match (written.cached, after) {
                 (Cached::Put(record), Some(location)) => {
-                    self.cache.put(record.key.index(), *record, location);
+                    self.cache.put(record.key.index(), record, location);
                 }
                 (Cached::Moved(index), Some(location)) => self.cache.relocate(&index, location),
                 (Cached::Remove(index), _) => self.cache.remove(&index),

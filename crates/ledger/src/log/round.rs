@@ -23,9 +23,17 @@ pub(crate) struct Round<'a> {
     view: &'a View,
     cache: &'a OpenCache,
     now: Timestamp,
+    decided: Decided,
+}
+
+/// What a round has decided.
+#[derive(Debug, Default)]
+pub(crate) struct Decided {
     pub(crate) claims: IndexMap<Entry<Record>>,
     pub(crate) marks: IndexMap<Entry<mark::Record>>,
+    /// Records to copy.
     pub(crate) moves: Vec<Move>,
+    /// What to answer once everything is durable.
     pub(crate) answers: Vec<Answer>,
 }
 
@@ -41,8 +49,7 @@ pub(crate) struct Entry<R> {
 
 impl<'a> Round<'a> {
     pub(crate) fn new(view: &'a View, cache: &'a OpenCache, now: Timestamp) -> Self {
-        let (claims, marks) = (IndexMap::default(), IndexMap::default());
-        Self { view, cache, now, claims, marks, moves: Vec::new(), answers: Vec::new() }
+        Self { view, cache, now, decided: Decided::default() }
     }
 
     /// Decides a call. A call that cannot be decided is answered at once: it changes nothing. Returns what must be done after
@@ -78,7 +85,7 @@ impl<'a> Round<'a> {
                 self.answer(reply, removed, Answer::Nothing);
             }
             Call::Move { records, reply } => {
-                self.moves.extend(records);
+                self.decided.moves.extend(records);
                 self.answer(reply, Ok(()), Answer::Nothing);
             }
             Call::Drop { segment, reply } => return Some(Maintenance::Drop(segment, reply)),
@@ -89,7 +96,7 @@ impl<'a> Round<'a> {
 
     fn answer<T>(&mut self, reply: Reply<T>, result: Result<T>, kind: impl FnOnce(Reply<T>, T) -> Answer) {
         match result {
-            Ok(answer) => self.answers.push(kind(reply, answer)),
+            Ok(answer) => self.decided.answers.push(kind(reply, answer)),
             Err(error) => send(reply, Err(error)),
         }
     }
@@ -112,7 +119,7 @@ impl<'a> Round<'a> {
     }
 
     fn claim_entry(&mut self, index: Index) -> Result<&mut Entry<Record>> {
-        Ok(match self.claims.entry(index) {
+        Ok(match self.decided.claims.entry(index) {
             MapEntry::Occupied(entry) => entry.into_mut(),
             MapEntry::Vacant(vacant) => vacant.insert(read_claim(self.view, self.cache, &index)?),
         })
@@ -135,7 +142,7 @@ impl<'a> Round<'a> {
     }
 
     fn mark_entry(&mut self, index: Index) -> Result<&mut Entry<mark::Record>> {
-        Ok(match self.marks.entry(index) {
+        Ok(match self.decided.marks.entry(index) {
             MapEntry::Occupied(entry) => entry.into_mut(),
             MapEntry::Vacant(vacant) => {
                 let (before, now) =
@@ -168,10 +175,16 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Whether the round has changed the record that a move would copy.
-    pub(crate) fn has_changed(&self, index: &Index) -> bool {
-        self.claims.get(index).is_some_and(|entry| entry.is_changed)
-            || self.marks.get(index).is_some_and(|entry| entry.is_changed)
+    /// Everything that was decided. A record that the round has changed is not copied.
+    pub(crate) fn finish(self) -> Decided {
+        let mut decided = self.decided;
+        let (claims, marks) = (&decided.claims, &decided.marks);
+        let has_changed = |index: &Index| {
+            claims.get(index).is_some_and(|entry| entry.is_changed)
+                || marks.get(index).is_some_and(|entry| entry.is_changed)
+        };
+        decided.moves.retain(|moved| !has_changed(&moved.index));
+        decided
     }
 }
 
