@@ -117,7 +117,7 @@ class ScriptedServer:
                 self.wfile.write(data)
                 self.close_connection = self.close_connection or reply.cut
 
-            do_GET = do_PATCH = do_POST
+            do_GET = do_PATCH = do_PUT = do_DELETE = do_POST
 
             def log_message(self, *_: Any) -> None:
                 pass
