@@ -122,9 +122,9 @@ pub(crate) enum Unreadable {
 impl Unreadable {
     /// A file that is too short is damaged; any other error is the disk's.
     fn new(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Damaged("it is cut short"),
-            _ => Self::Io(error),
+        match error.kind() == io::ErrorKind::UnexpectedEof {
+            true => Self::Damaged("it is cut short"),
+            false => Self::Io(error),
         }
     }
 }

@@ -136,10 +136,10 @@ impl Store {
         if self.disk.is_crashed() {
             return Ok(());
         }
-        match error.kind() {
-            Kind::Unavailable if self.faults() != faults => Ok(()),
-            Kind::Unavailable => Err(format!("{doing} failed although the disk did not: {error}")),
-            _ => Err(format!("{doing} reported damage although there is none: {error}")),
+        match (error.kind() == &Kind::Unavailable, self.faults() != faults) {
+            (true, true) => Ok(()),
+            (true, false) => Err(format!("{doing} failed although the disk did not: {error}")),
+            (false, _) => Err(format!("{doing} reported damage although there is none: {error}")),
         }
     }
 
