@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ichido_core::{
     Claim, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, ManualClock, Metadata, Nonce, Settle,
-    SteadyTime, Timestamp, Token,
+    Settled, SteadyTime, Timestamp, Token,
 };
 use tokio::sync::oneshot;
 
