@@ -14,12 +14,10 @@ mod test_code;
 
 use anyhow::Result;
 
-use crate::lint::cycles::EXCEPTIONS;
-
 /// Checks every crate of the workspace and returns the problems, each ready to be printed.
 pub(crate) fn check() -> Result<Vec<String>> {
     let packages = metadata::packages()?;
     let mut problems = layers::check(&packages);
-    problems.extend(cycles::check(&packages, EXCEPTIONS)?);
+    problems.extend(cycles::check(&packages)?);
     Ok(problems)
 }

@@ -1,6 +1,8 @@
 //! Operator actions through the admin port: each one runs to completion and is recorded.
 
-use ichido_ledger::Swept;
+use std::path::PathBuf;
+
+use ichido_ledger::{Backup, Swept};
 use ichido_serve::Failure;
 
 use crate::audit_log::Actor;
@@ -44,6 +46,18 @@ impl AppState {
         self.run_action(async move { audited.sweep_step().await }).await
     }
 
+    /// Copies the store to a new directory.
+    pub(crate) async fn backup(&self, actor: Actor, to: PathBuf) -> Result<Backup, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.backup(&to).await }).await
+    }
+
+    /// Reclaims all space that expired and replaced records take.
+    pub(crate) async fn compact(&self, actor: Actor) -> Result<Swept, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.compact().await }).await
+    }
+
     /// Runs an action and its audit entries to completion, even if the caller disconnects.
     async fn run_action<T: Send + 'static>(
         &self,
@@ -52,7 +66,7 @@ impl AppState {
         self.actions.spawn(action).await.unwrap_or_else(|error| {
             tracing::error!(%error, "operator action panicked");
             Err(Refusal::Failed(Failure::internal(
-                "the action was interrupted; check the claim before you repeat it",
+                "the action was interrupted; check what it did before you repeat it",
             )))
         })
     }

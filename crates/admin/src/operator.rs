@@ -11,7 +11,9 @@ mod refusal;
 mod remote;
 pub(crate) mod wire;
 
-use ichido_ledger::{Page, Query, Stats, Swept};
+use std::path::Path;
+
+use ichido_ledger::{Backup, Page, Query, Stats, Swept, Verified};
 
 pub use self::audited::Audited;
 pub use self::find::FoundClaim;
@@ -39,6 +41,12 @@ pub trait Operator {
     async fn sweep_step(&self) -> Result<Swept, Refusal>;
     /// Counts what is stored.
     async fn stats(&self) -> Result<Stats, Refusal>;
+    /// Reads and checks everything that is stored.
+    async fn verify(&self) -> Result<Verified, Refusal>;
+    /// Copies the store to a new directory. The path is absolute, and on the machine of the process that has the store open.
+    async fn backup(&self, to: &Path) -> Result<Backup, Refusal>;
+    /// Reclaims all space that expired and replaced records take.
+    async fn compact(&self) -> Result<Swept, Refusal>;
 }
 
 /// How a claim in doubt is resolved.

@@ -225,7 +225,7 @@ async fn run_upkeep(metrics: metrics_exporter_prometheus::PrometheusHandle) {
 mod tests {
     use super::*;
     use crate::RawAdmin;
-    use crate::auth::Tokens;
+    use crate::auth::{TOKEN_VARIABLE, Tokens};
 
     #[tokio::test]
     async fn wildcard_address_is_reachable_on_loopback() {

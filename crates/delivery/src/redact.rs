@@ -8,6 +8,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 const STARS: &str = "***";
 /// The most that is kept of a text.
 const TEXT_BYTES_MAX: usize = 2_048;
+/// The shortest secret that is redacted. The letters of a shorter one occur in every text, which would become unreadable
+/// and show, by what is missing, what the secret is.
+const SECRET_BYTES_MIN: usize = 4;
 /// At the end of a text, a prefix of a secret of at least this many bytes is redacted too.
 const PREFIX_BYTES_MIN: usize = 4;
 
@@ -24,9 +27,9 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Adds a secret.
+    /// Adds a secret. One of less than four bytes protects nothing, and is ignored.
     pub fn add(&mut self, secret: &str) {
-        if secret.is_empty() {
+        if secret.len() < SECRET_BYTES_MIN {
             return;
         }
         let quoted = serde_json::Value::from(secret).to_string();
@@ -90,6 +93,17 @@ mod tests {
             let clean = redactor().text(text);
             assert!(clean.contains(STARS) && !clean.contains("s3cr"), "{clean}");
         }
+    }
+
+    #[test]
+    fn short_secret_leaves_messages_readable() {
+        let mut redactor = Redactor::default();
+        for secret in ["", "t", "to", "tok"] {
+            redactor.add(secret);
+        }
+        assert_eq!(redactor.text("invalid token"), "invalid token");
+        redactor.add("toke");
+        assert_eq!(redactor.text("invalid token"), "invalid ***n");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! without that, so this is done once for all of them here.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,8 +16,8 @@ use ichido_core::{
 use tokio::sync::OnceCell;
 
 use crate::{
-    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Sweeping, Swept,
+    Backend, Backup, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats,
+    StoreClock, Sweeping, Swept, Verified,
 };
 
 /// Opens the store.
@@ -123,6 +124,18 @@ impl Maintain for Deferred {
 
     async fn stats(&self) -> Result<Stats> {
         self.backend().await?.stats().await
+    }
+
+    async fn verify(&self) -> Result<Verified> {
+        self.backend().await?.verify().await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<Backup> {
+        self.backend().await?.backup(to).await
+    }
+
+    async fn compact(&self) -> Result<Swept> {
+        self.backend().await?.compact().await
     }
 
     async fn close(&self) -> Result<()> {

@@ -48,6 +48,8 @@ pub(crate) use compaction::{Compaction, Effort, Next, is_worth_rotating};
 pub(crate) use engine::Engine;
 pub(crate) use fault::DENIED;
 pub(crate) use format::{Location, RecordKind, segment_name};
+pub(crate) use high_water::NAME as HIGH_WATER;
+pub(crate) use identity::NAME as IDENTITY;
 pub(crate) use options::Options;
 pub use options::PlantedBug;
 #[cfg(feature = "simulation")]

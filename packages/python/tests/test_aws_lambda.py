@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from ichido import DidNotHappen, DynamoDBLedger, InvalidInput, once, sqs_handler
+from ichido import NothingHappened, DynamoDBLedger, InvalidInput, once, sqs_handler
 from kit import TestTable
 
 ARN = "arn:aws:sqs:us-east-1:123456789012:orders"
@@ -40,7 +40,7 @@ class Context:
 
 def test_each_message_is_handled_once_and_failures_are_reported(ledger: DynamoDBLedger) -> None:
     handled: list[str] = []
-    broken = {"m2": DidNotHappen("not now"), "m3": OSError("connection lost")}
+    broken = {"m2": NothingHappened("not now"), "m3": OSError("connection lost")}
 
     @sqs_handler(ledger=ledger)
     def handler(message: Any) -> None:
@@ -89,7 +89,7 @@ def test_after_a_failure_the_rest_of_a_fifo_group_waits(ledger: DynamoDBLedger) 
     def handler(message: Any) -> None:
         handled.append(message["messageId"])
         if message["messageId"] == "a1":
-            raise DidNotHappen
+            raise NothingHappened
 
     batch = [record("a1", group="a"), record("b1", group="b"), record("a2", group="a"), record("b2", group="b")]
     assert failures(handler({"Records": batch}, None)) == ["a1", "a2"]

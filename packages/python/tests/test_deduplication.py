@@ -169,6 +169,21 @@ def test_memory_is_bounded_and_expires() -> None:
     assert len(service._memory._accepted) + len(service._memory._in_table) <= 3
 
 
+def test_events_that_were_handed_over_make_room_in_the_next_outage() -> None:
+    fake, clock = FakeTable(), ManualClock()
+    service = hybrid(fake, clock, fallback_events_max=3)
+    for outage in range(3):
+        fake.failure = Unreachable("down")
+        for number in range(3):
+            assert service.check_and_mark_processed(f"Ev{outage}-{number}").is_new
+        with pytest.raises(FallbackFull):
+            service.check_and_mark_processed(f"Ev{outage}-3")
+        fake.failure = None
+        clock.advance(60)
+        assert service.check_and_mark_processed(f"after{outage}").is_new
+    assert len(service._memory._accepted) + len(service._memory._in_table) <= 3
+
+
 def test_a_missing_permission_is_no_outage(lossy: LossyDynamo, table: TestTable) -> None:
     lossy.faults = [aws_error("AccessDeniedException")]
     service = HybridDeduplicationService(table_name=table.name, endpoint_url=lossy.url)

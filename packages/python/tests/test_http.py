@@ -77,13 +77,14 @@ def test_all_retries_of_an_operation_have_one_key(send: Send) -> None:
         assert keys.pop().startswith('"') and {request.body for request in server.requests} == {b"body"}
 
 
-def test_two_operations_have_two_keys_and_reads_have_none(send: Send) -> None:
-    with ScriptedServer([Reply(201), Reply(201), Reply(503), Reply(200)]) as server:
+def test_post_and_patch_have_a_key_each_and_other_methods_have_none(send: Send) -> None:
+    with ScriptedServer([Reply(201), Reply(201), Reply(503), Reply(503), Reply(503)]) as server:
         send(POLICY, server.url)
         send(POLICY, server.url, "PATCH")
-        assert send(POLICY, server.url, "GET").status == 503, "a request without a key is not retried"
+        for method in ("GET", "PUT", "DELETE"):
+            assert send(POLICY, server.url, method).status == 503, "a request without a key is not retried"
         keys = [request.headers.get("idempotency-key") for request in server.requests]
-        assert keys[0] != keys[1] and keys[2] is None
+        assert keys[0] and keys[1] and keys[0] != keys[1] and keys[2:] == [None] * 3
 
 
 def test_the_callers_own_key_is_kept(send: Send) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ichido import (
-    ClaimApi, DidNotHappen, DynamoDBLedger, InDoubt, InFlight, InvalidInput, KeyReused, LeaseLost, Ledger, OutcomeNotKept,
+    ClaimApi, NothingHappened, DynamoDBLedger, InDoubt, InFlight, InvalidInput, KeyReused, LeaseLost, Ledger, OutcomeNotKept,
     Unreachable, Unrecorded, once,
 )
 from ichido import _once
@@ -95,8 +95,8 @@ def test_a_failure_leaves_the_key_in_doubt(ledger: Ledger) -> None:
 
 
 def test_what_did_not_happen_may_be_tried_again(ledger: Ledger) -> None:
-    with pytest.raises(DidNotHappen, match="card declined"):
-        once("k", Effect(error=DidNotHappen("card declined")), ledger=ledger)
+    with pytest.raises(NothingHappened, match="card declined"):
+        once("k", Effect(error=NothingHappened("card declined")), ledger=ledger)
     assert once("k", Effect("charged"), ledger=ledger) == "charged"
 
 
@@ -343,7 +343,7 @@ def test_the_decorator_takes_the_key_from_the_arguments(api: str) -> None:
 
 def test_a_function_that_returns_an_awaitable_is_refused(one_ledger: DynamoDBLedger) -> None:
     effect = Effect("ran")
-    with pytest.raises(DidNotHappen, match="pass an async function"):
+    with pytest.raises(NothingHappened, match="pass an async function"):
         once("k", lambda: effect.awaited(), ledger=one_ledger)
     assert effect.runs == 0
     assert asyncio.run(once("k", effect.awaited, ledger=one_ledger)) == "ran", "the key is free"

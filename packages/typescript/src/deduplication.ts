@@ -3,7 +3,7 @@
 // A crash between the answer and the work loses the event. If that is not good enough, use `once`.
 
 import { randomId } from './digest.js';
-import { codeOf } from './errors.js';
+import { codeOf, FallbackFullError } from './errors.js';
 import { DynamoLedger, type DynamoOptions } from './ledger.js';
 import { encodeMark, type MarkRequest } from './item.js';
 import { checkCount, checkText, KEY_BYTES, RETENTION_SECONDS } from './limits.js';
@@ -67,7 +67,10 @@ export interface Fallback {
 
 /** `timeoutMs`, how long the table may take before the memory answers, is 2,000 by default here. */
 export interface HybridDeduplicationOptions extends EventDeduplicationOptions {
-  /** How many accepted events the memory holds. The oldest are forgotten first. Default: 10,000. */
+  /**
+   * How many events the memory holds. Events that the table has as well make room, the oldest first. If there are none
+   * during an outage, the call fails with `fallback-full`. Default: 10,000.
+   */
   maxEntries?: number | undefined;
   /** How long to use the memory before the table is tried again. Default: 60,000. */
   retryAfterMs?: number | undefined;
@@ -82,6 +85,8 @@ interface Remembered {
   expiresAt: number;
   /** Whether the table does not have it yet. */
   pending: boolean;
+  /** Whether it is being written to the table. */
+  handing: boolean;
 }
 
 /** Outages that the memory bridges. A missing permission is not one: it does not end by itself. */
@@ -99,7 +104,7 @@ export class HybridDeduplicationService {
   readonly dynamoService: EventDeduplicationService;
   /** Events that another instance accepted as well during an outage. */
   conflicts = 0;
-  /** What this process accepted, oldest first. */
+  /** What this process accepted, oldest first. What the table does not have yet is never forgotten before it expires. */
   private readonly memory = new Map<string, Remembered>();
   private readonly turns = new Map<string, Promise<void>>();
   private readonly maxEntries: number;
@@ -109,6 +114,7 @@ export class HybridDeduplicationService {
   private readonly clock: Clock;
   /** On the steady clock, which a freeze or a wrong clock does not move back. */
   private retryAt: number | undefined;
+  private outage: Error | undefined;
 
   constructor(options: HybridDeduplicationOptions = {}) {
     const { maxEntries = 10_000, retryAfterMs = 60_000, onFallback, logger = console, ...service } = options;
@@ -154,7 +160,7 @@ export class HybridDeduplicationService {
       try {
         const [result] = await Promise.all([this.dynamoService.check(request), this.handOver()]);
         this.recovered();
-        if (result.isNew) this.remember(request, false);
+        if (result.isNew && this.makeRoom()) this.remember(request, false);
         return { ...result, degraded: false };
       } catch (error) {
         if (!OUTAGES.includes(codeOf(error) ?? '')) throw error;
@@ -162,6 +168,11 @@ export class HybridDeduplicationService {
       }
     }
     if (this.memory.has(request.key)) return this.inMemory();
+    if (!this.makeRoom()) {
+      const full = `the table is unavailable and the memory fallback is full (${this.maxEntries} events)`;
+      const message = `${full}; let the sender retry, or raise maxEntries. The table: ${this.outage?.message}`;
+      throw new FallbackFullError(message, { cause: this.outage, effect: 'unknown' });
+    }
     this.remember(request, true);
     return { isNew: true, degraded: true };
   }
@@ -172,10 +183,17 @@ export class HybridDeduplicationService {
 
   private remember(request: MarkRequest, pending: boolean): void {
     this.memory.delete(request.key);
-    const oldest = this.memory.keys().next();
-    if (this.memory.size >= this.maxEntries && !oldest.done) this.memory.delete(oldest.value);
     const expiresAt = this.clock.steady() + request.retentionMs;
-    this.memory.set(request.key, { request, expiresAt, pending });
+    this.memory.set(request.key, { request, expiresAt, pending, handing: false });
+  }
+
+  /** Whether there is room for one more event, after the oldest that the table has as well was forgotten. */
+  private makeRoom(): boolean {
+    if (this.memory.size < this.maxEntries) return true;
+    for (const [key, { pending }] of this.memory) {
+      if (!pending) return this.memory.delete(key);
+    }
+    return false;
   }
 
   /** Entries are in the order of their age, and expire in it. */
@@ -189,6 +207,7 @@ export class HybridDeduplicationService {
 
   private fallBack(error: Error): void {
     const isFirst = this.retryAt === undefined;
+    this.outage = error;
     this.retryAt = this.clock.steady() + this.retryAfterMs;
     const retryAt = this.clock.now() + this.retryAfterMs;
     if (isFirst) {
@@ -200,7 +219,7 @@ export class HybridDeduplicationService {
 
   private recovered(): void {
     if (this.retryAt === undefined || this.useFallback) return;
-    this.retryAt = undefined;
+    this.retryAt = this.outage = undefined;
     this.logger.info('deduplication uses the table again');
   }
 
@@ -208,15 +227,18 @@ export class HybridDeduplicationService {
   private async handOver(): Promise<void> {
     const pending: Remembered[] = [];
     for (const entry of this.memory.values()) {
-      if (entry.pending && pending.push(entry) === HANDOVER) break;
+      if (entry.pending && !entry.handing && pending.push(entry) === HANDOVER) break;
     }
     const hand = async (entry: Remembered) => {
-      entry.pending = false;
+      entry.handing = true;
       try {
         const { isNew } = await this.dynamoService.check(entry.request);
+        entry.pending = false;
         if (!isNew) this.conflicts += 1;
       } catch {
-        entry.pending = true;
+        // It stays pending.
+      } finally {
+        entry.handing = false;
       }
     };
     await Promise.all(pending.map(hand));

@@ -126,6 +126,11 @@ export class TokenRefusedError extends IchidoError {
   readonly code = 'token-refused';
 }
 
+/** The memory of the fallback is full, and it forgets no event that the table does not have yet. Let the sender retry. */
+export class FallbackFullError extends IchidoError {
+  readonly code = 'fallback-full';
+}
+
 /** The server is older than this package needs, or it is not ichido. */
 export class OlderServerError extends IchidoError {
   readonly code = 'older-server';

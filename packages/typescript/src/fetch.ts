@@ -17,8 +17,9 @@ import { jitter, retryAfterMs, sleep } from './retry.js';
 
 export interface IdempotentFetchOptions {
   /**
-   * The key of the operation, 1 to 255 characters of visible ASCII. Default: a new UUID. Generate and store it yourself if
-   * the operation can outlive this process, or if your own code retries this call.
+   * The key of the operation, 1 to 255 characters of visible ASCII. Default: a new UUID for POST and PATCH; other methods
+   * may be repeated anyway, and get no key. Generate and store it yourself if the operation can outlive this process, or if
+   * your own code retries this call.
    */
   key?: string | undefined;
   /** How many times the request is sent at most. Default: 8. Waiting for a request in flight does not count. */
@@ -36,7 +37,9 @@ export interface IdempotentFetchOptions {
 }
 
 const PAUSE_MAX_MS = 10_000;
-/** Methods that change nothing; they carry no key. */
+/** Methods that get a key: repeated, they may take effect twice. */
+const KEYED = ['POST', 'PATCH'];
+/** Methods that change nothing. */
 const SAFE = ['GET', 'HEAD', 'OPTIONS'];
 /** Statuses that say: not now. */
 const RETRIED = [408, 425, 429, 502, 503, 504];
@@ -81,7 +84,7 @@ export async function idempotentFetch(
     } catch (cause) {
       // The caller gave up; the operation may still happen.
       signal?.throwIfAborted();
-      const effect = key === undefined ? 'none' : 'unknown';
+      const effect = key === undefined && SAFE.includes(request.method ?? '') ? 'none' : 'unknown';
       const advice = key === undefined ? 'send it again' : 'it may have taken effect; send it again with the same key';
       reply = new UnreachableError(`no response from ${target.origin}; ${advice}`, { cause, effect });
     }
@@ -124,12 +127,11 @@ async function prepare(url: string | URL | Request, init: RequestInit, given: st
   }
   const { method, redirect } = request;
   const headers = new Headers(request.headers);
-  const isSafe = SAFE.includes(method);
   const own = headers.get('idempotency-key');
   if (own !== null && given !== undefined) {
     throw new InvalidInputError('pass the key as `key` or in the header Idempotency-Key, not both');
   }
-  const key = own ?? (isSafe ? undefined : (given ?? randomUUID()));
+  const key = own ?? given ?? (KEYED.includes(method) ? randomUUID() : undefined);
   if (own === null && key !== undefined) headers.set('idempotency-key', quoted(key));
   const body = request.body === null ? undefined : Buffer.from(await request.arrayBuffer());
   const signal = init.signal ?? (url instanceof Request ? url.signal : undefined);

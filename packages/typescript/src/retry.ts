@@ -10,6 +10,11 @@ export interface RetrySettings {
 }
 
 const PAUSE_MS = { first: 25, longest: 1_000 };
+/**
+ * A try that begins with less time than this is not worth it: if the deadline cuts it off, an effect that certainly did
+ * not happen becomes one that nobody knows. At most a quarter of the whole time.
+ */
+const LAST_TRY_MS = 500;
 
 /** Between half of a pause and all of it, so that callers that failed together do not come back together. */
 export function jitter(ms: number): number {
@@ -56,6 +61,7 @@ export async function retrying<T>(
   pauseFor: (error: unknown) => number | undefined = () => undefined,
 ): Promise<Answer<T>> {
   const deadline = performance.now() + timeoutMs;
+  const lastStart = deadline - Math.min(LAST_TRY_MS, timeoutMs / 4);
   let maybeApplied = false;
   for (let pause = PAUSE_MS.first; ; pause = Math.min(pause * 2, PAUSE_MS.longest)) {
     const limit = Math.ceil(Math.max(1, Math.min(tryTimeoutMs, deadline - performance.now())));
@@ -66,7 +72,7 @@ export async function retrying<T>(
       maybeApplied ||= error.effect === 'unknown';
       // A concurrent change is over soon; an outage is not.
       const wait = pauseFor(error) ?? jitter(codeOf(error) === 'contended' ? pause / 16 : pause);
-      if (!error.transient || performance.now() + wait >= deadline) {
+      if (!error.transient || performance.now() + wait >= lastStart) {
         if (maybeApplied) Object.assign(error, { effect: 'unknown' });
         throw error;
       }

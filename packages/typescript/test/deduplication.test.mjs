@@ -103,7 +103,7 @@ test('throttling is retried with backoff, up to a bound', async () => {
   assert.equal(busy.calls.length, 5);
 
   const always = await proxy(dynoxide.endpoint, () => throttled);
-  const bounded = new EventDeduplicationService({ ...table.options, endpoint: always.url, timeoutMs: 300 });
+  const bounded = new EventDeduplicationService({ ...table.options, endpoint: always.url, timeoutMs: 4_000 });
   await assert.rejects(bounded.checkAndMarkProcessed('Ev2', {}), { code: 'throttled', effect: 'none', message: /capacity/ });
   assert.ok(always.calls.length > 1 && always.calls.length < 20);
 });
@@ -203,7 +203,7 @@ async function hybrid(options = {}) {
   const service = new HybridDeduplicationService({
     ...table.options,
     endpoint: line.url,
-    timeoutMs: 1_500,
+    timeoutMs: 4_000,
     clock,
     logger,
     onFallback: (fallback) => fallbacks.push(fallback),
@@ -252,11 +252,27 @@ test('an event that another instance accepted during the outage is counted', asy
   assert.equal(service.conflicts, 1);
 });
 
-test('the memory is bounded, and forgets after the time to live', async () => {
-  const { clock, service, check } = await hybrid({ maxEntries: 3, retryAfterMs: 24 * 3_600_000 });
-  for (const key of ['a', 'b', 'c', 'd']) assert.equal((await check(key)).isNew, true);
+test('an event that is being handed over is not new again', async () => {
+  const { state, clock, check } = await hybrid();
+  assert.equal((await check('Ev1')).isNew, true);
+  state.cut = false;
+  clock.advance(61_000);
+  const [other, again] = await Promise.all([check('Ev2'), check('Ev1')]);
+  assert.equal(other.isNew, true);
+  assert.deepEqual(again, { isNew: false, reason: 'In-memory duplicate check', degraded: false });
+});
+
+test('the memory is bounded, refuses what it cannot hold, and forgets after the time to live', async () => {
+  const { state, clock, service, check } = await hybrid({ maxEntries: 3, retryAfterMs: 24 * 3_600_000 });
+  state.cut = false;
+  for (const key of ['t1', 't2', 't3', 't4']) assert.equal((await check(key)).isNew, true);
   assert.equal(service.remembered, 3);
-  assert.equal((await check('d')).isNew, false);
+  state.cut = true;
+  for (const key of ['a', 'b', 'c']) assert.deepEqual(await check(key), { isNew: true, degraded: true });
+  const full = { code: 'fallback-full', effect: 'unknown', message: /3 events.*maxEntries/ };
+  await assert.rejects(check('d'), full);
+  assert.equal((await check('a')).isNew, false, 'nothing was forgotten');
+  assert.equal(service.remembered, 3);
   clock.advance(6 * 3_600_000);
   assert.equal((await check('d')).isNew, true);
   assert.equal(service.remembered, 1);

@@ -55,8 +55,19 @@ test('each call without a key is a new operation, and a given key is used', asyn
   assert.equal(requests[3].key, 'as-it-is');
   await idempotentFetch(new Request(url, { method: 'POST', body: 'x' }));
   assert.equal(requests[4].body, 'x');
-  await idempotentFetch(url);
-  assert.equal(requests[5].key, undefined, 'reading needs no key');
+  await idempotentFetch(url, { method: 'PUT', body: 'x' }, { key: 'k' });
+  assert.equal(requests[5].key, '"k"');
+});
+
+test('POST and PATCH get a key; the others may be repeated anyway', async () => {
+  const { url, requests } = await answering({});
+  for (const method of ['POST', 'PATCH', 'GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']) await idempotentFetch(url, { method });
+  const keyed = requests.filter(({ key }) => key !== undefined).map(({ method }) => method);
+  assert.deepEqual(keyed, ['POST', 'PATCH']);
+  const nobody = await closedAddress();
+  for (const [method, effect] of [['GET', 'none'], ['DELETE', 'unknown']]) {
+    await assert.rejects(idempotentFetch(nobody, { method }, { ...fast, attempts: 1 }), { code: 'unreachable', effect });
+  }
 });
 
 test('a request in flight is waited for, as Retry-After says', async () => {
@@ -113,7 +124,7 @@ test('no response at all is an error that keeps the key', async () => {
   const call = idempotentFetch(nobody, { method: 'POST' }, { ...fast, key: 'k', attempts: 2 });
   await assert.rejects(call, { code: 'unreachable', effect: 'unknown', key: 'k', message: /same key/ });
   const { url, requests } = await answering('hang', { status: 201 });
-  const response = await idempotentFetch(url, { method: 'POST' }, { ...fast, timeoutMs: 50 });
+  const response = await idempotentFetch(url, { method: 'POST' }, { ...fast, timeoutMs: 1_000 });
   assert.equal(response.status, 201);
   assert.equal(requests[0].key, requests[1].key);
 });

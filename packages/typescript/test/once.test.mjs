@@ -143,7 +143,7 @@ for (const { name, open } of LEDGERS) {
     const { options } = await open();
     const state = { cut: false };
     const line = await proxy(options.api ?? options.endpoint, () => (state.cut ? 'lose-request' : undefined));
-    const through = { ...options, timeoutMs: 2_000, ...(options.api ? { api: line.url } : { endpoint: line.url }) };
+    const through = { ...options, timeoutMs: 5_000, ...(options.api ? { api: line.url } : { endpoint: line.url }) };
     const work = () => {
       state.cut = true;
       return 'receipt';
@@ -332,8 +332,8 @@ test('arguments outside their limits are refused before anything is sent', async
 
 test('no server, a wrong token and an older server are told apart', async () => {
   const nobody = await closedAddress();
-  const run = (options) => once('k', () => 1, { timeoutMs: 300, ...options });
-  await assert.rejects(run({ api: nobody }), { code: 'unreachable', effect: 'none', message: /start `ichido claims`/ });
+  const run = (options) => once('k', () => 1, { timeoutMs: 10_000, ...options });
+  await assert.rejects(run({ api: nobody, timeoutMs: 300 }), { code: 'unreachable', effect: 'none', message: /start `ichido claims`/ });
 
   const secret = `s3cret-${unique()}`;
   const { api } = await claimsApi('memory:', { ICHIDO_ADMIN_TOKEN: secret });

@@ -11,55 +11,19 @@ use crate::lint::metadata::{Package, relative};
 use crate::lint::module_tree::{ModuleId, Tree};
 use crate::lint::resolve::modules_named;
 
-/// A module whose children may form cycles.
-pub(crate) struct Exception {
-    /// The crate's directory in the workspace.
-    package: &'static str,
-    /// The module's path in the crate.
-    module: &'static str,
-    reason: &'static str,
-}
-
-/// An exception that is no longer needed is a problem too.
-pub(crate) const EXCEPTIONS: &[Exception] =
-    &[Exception { package: "crates/ledger", module: "file", reason: "a new storage engine will replace it" }];
-
 /// Checks the modules of all packages and returns the problems, each with one line per edge.
-pub(crate) fn check(packages: &[Package], exceptions: &[Exception]) -> Result<Vec<String>> {
+pub(crate) fn check(packages: &[Package]) -> Result<Vec<String>> {
     let mut problems = Vec::new();
-    let mut used = BTreeSet::new();
     for package in packages {
         for root in &package.roots {
             let tree = Tree::read(root)?;
-            for (parent, graph) in graphs(&tree) {
-                let cycles = graph.cycles(&tree);
-                match exceptions.iter().position(|exception| exception.covers(package, &tree.path(parent))) {
-                    Some(exception) if !cycles.is_empty() => drop(used.insert(exception)),
-                    Some(_) => {}
-                    None => problems.extend(cycles.iter().map(|cycle| graph.describe(package, &tree, cycle))),
-                }
+            for graph in graphs(&tree).into_values() {
+                problems
+                    .extend(graph.cycles(&tree).iter().map(|cycle| graph.describe(package, &tree, cycle)));
             }
         }
     }
-    for (at, Exception { package, module, reason }) in exceptions.iter().enumerate() {
-        if !used.contains(&at) {
-            problems.push(format!(
-                "{package}: module {module} has no cycles any more; remove its exception ({reason}) from EXCEPTIONS in \
-                 xtask/src/lint/cycles.rs"
-            ));
-        }
-    }
     Ok(problems)
-}
-
-impl Exception {
-    /// Whether cycles between the children of `parent` are excepted.
-    fn covers(&self, package: &Package, parent: &[String]) -> bool {
-        let module: Vec<&str> = self.module.split("::").collect();
-        package.label() == self.package
-            && parent.len() >= module.len()
-            && parent.iter().zip(module).all(|(a, b)| a == b)
-    }
 }
 
 /// The edges between the children of one module, each with the source lines that create it.

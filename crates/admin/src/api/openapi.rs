@@ -136,7 +136,10 @@ mod tests {
             "post /v1/claims/renew renewClaim",
             "post /v1/claims/resolve resolveClaim",
             "post /v1/events/check checkEvents",
+            "post /v1/ledger/backup backup",
+            "post /v1/ledger/compact compact",
             "post /v1/ledger/sweep sweep",
+            "post /v1/ledger/verify verify",
         ];
         assert_eq!(operations, expected.map(str::to_owned).into());
     }

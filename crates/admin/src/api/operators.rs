@@ -1,17 +1,21 @@
-//! Requests of operators: inspect, resolve and release claims; sweep and describe the ledger.
+//! Requests of operators: inspect, resolve and release claims; maintain and describe the ledger.
+
+use std::path::PathBuf;
 
 use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
 use axum::http;
 use http::{Request, StatusCode};
-use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
+use ichido_ledger::{Backup, Capabilities, Kind, Page, Stats, Swept, Verified};
 use serde::de::DeserializeOwned;
 
-use super::problems::{AccessProblems, BodyProblems, ClaimProblems, LedgerProblems};
+use super::problems::{
+    AccessProblems, BodyProblems, ClaimProblems, DirectoryProblems, FileProblems, LedgerProblems,
+};
 use super::schemas::{self, ClaimParameters, ListParameters, Resolve};
 use crate::audit_log::Actor;
 use crate::json_object::Object;
 use crate::limits::BODY_TIMEOUT;
-use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
+use crate::operator::wire::{BackupBody, ListQuery, ReleaseBody, ResolveBody};
 use crate::operator::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolvedClaim};
 use crate::state::AppState;
 use ichido_serve::Problem;
@@ -109,6 +113,53 @@ pub(super) async fn release(
 )]
 pub(super) async fn sweep(State(app): State<AppState>, actor: Actor) -> ApiResult<Swept> {
     Ok(Json(app.sweep(actor).await?))
+}
+
+/// Reads and checks everything that a file: ledger stores. Responds when that is done, however long it takes.
+#[utoipa::path(
+    post, path = "/v1/ledger/verify", operation_id = "verify", tag = "operators",
+    responses(
+        (status = 200, description = "What was read, and what is damaged.", body = schemas::Verified),
+        AccessProblems, LedgerProblems, FileProblems,
+    ),
+)]
+pub(super) async fn verify(State(app): State<AppState>) -> ApiResult<Verified> {
+    Ok(Json(app.operator().verify().await?))
+}
+
+/// Copies a file: ledger to a new directory while it is in use. Responds when that is done, however long it takes.
+#[utoipa::path(
+    post, path = "/v1/ledger/backup", operation_id = "backup", tag = "operators",
+    request_body = BackupBody,
+    responses(
+        (status = 200, description = "The backup is complete, and was checked.", body = schemas::Backup),
+        AccessProblems, LedgerProblems, BodyProblems, FileProblems, DirectoryProblems,
+    ),
+)]
+pub(super) async fn backup(
+    State(app): State<AppState>,
+    actor: Actor,
+    ValidJson(BackupBody { directory }): ValidJson<BackupBody>,
+) -> ApiResult<Backup> {
+    let directory = PathBuf::from(directory);
+    if !directory.is_absolute() {
+        let detail = "directory must be an absolute path.".to_owned();
+        return Err(invalid(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    Ok(Json(app.backup(actor, directory).await?))
+}
+
+/// Reclaims all space of a file: ledger that expired and replaced records take. Responds when that is done, however long it
+/// takes.
+#[utoipa::path(
+    post, path = "/v1/ledger/compact", operation_id = "compact", tag = "operators",
+    responses(
+        (status = 200, description = "What was removed.", body = schemas::Swept),
+        AccessProblems, LedgerProblems, FileProblems,
+    ),
+)]
+pub(super) async fn compact(State(app): State<AppState>, actor: Actor) -> ApiResult<Swept> {
+    Ok(Json(app.compact(actor).await?))
 }
 
 /// Counts what is stored.

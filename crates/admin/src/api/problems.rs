@@ -18,8 +18,9 @@ const LEDGER_UNAVAILABLE: &str = "LedgerUnavailable";
 const UNPROCESSABLE: &str = "Unprocessable";
 const NO_SUCH_CLAIM: &str = "NoSuchClaim";
 const LEFT_AS_IT_IS: &str = "LeftAsItIs";
+const UNSUPPORTED: &str = "Unsupported";
 
-const PROBLEMS: [(&str, &str); 12] = [
+const PROBLEMS: [(&str, &str); 13] = [
     (
         INVALID,
         "The request is invalid, or a value is outside its limits. Nothing was done, and no event was marked. The problem \
@@ -48,6 +49,7 @@ const PROBLEMS: [(&str, &str); 12] = [
     (UNPROCESSABLE, "The values do not fit together, or one is outside its limits."),
     (NO_SUCH_CLAIM, "There is no such claim."),
     (LEFT_AS_IT_IS, "Several claims have this key, or the state of the claim does not allow this."),
+    (UNSUPPORTED, "Only file: ledgers support this. Use the tools of the database server."),
 ];
 
 /// The component for each problem, by name.
@@ -108,6 +110,14 @@ responses! {
         "408" => BODY_LATE,
         "413" => BODY_TOO_LARGE,
         "415" => NOT_JSON,
+    }
+    /// Problems of every path that is about the files of the ledger.
+    FileProblems {
+        "501" => UNSUPPORTED,
+    }
+    /// Problems of a path that names a directory.
+    DirectoryProblems {
+        "422" => UNPROCESSABLE,
     }
     /// Problems of every path that is about one claim, for operators.
     ClaimProblems {

@@ -446,6 +446,36 @@ pub(super) struct Swept {
     more: bool,
 }
 
+/// What was read, and what is damaged.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Verified {
+    /// The last commit.
+    commit: u64,
+    /// Files with commits.
+    segments: u64,
+    /// Bytes of commits.
+    bytes: u64,
+    /// Records of claims, including those that were replaced or have expired.
+    claims: u64,
+    /// Records of marks, including those that have expired.
+    marks: u64,
+    /// What is damaged, and what to do. Empty if the ledger is intact.
+    problems: Vec<String>,
+}
+
+/// A copy of the ledger.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Backup {
+    /// The last commit in the copy.
+    commit: u64,
+    /// Copied files.
+    files: u64,
+    /// Copied bytes.
+    bytes: u64,
+}
+
 /// How much is stored. Null where counting would need a full scan.
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

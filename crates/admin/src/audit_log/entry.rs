@@ -101,7 +101,7 @@ pub struct Action {
     /// The index of a claim. The key itself may be a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
-    /// The directory of batches.
+    /// The directory of batches, or of a backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The keys of batches, or the starts of them. None: all in the directory.
@@ -121,7 +121,7 @@ pub struct Outcome {
     /// The state after, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Records that a sweep removed.
+    /// Records that a sweep or a compaction removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<u64>,
     /// Batches that arrived.

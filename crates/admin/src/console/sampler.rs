@@ -130,7 +130,6 @@ impl Sampler {
     async fn sample_loop(&self) {
         let mut turns = tokio::time::interval(SAMPLE_INTERVAL);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             turns.tick().await;
             self.sample();

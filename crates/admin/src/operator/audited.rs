@@ -1,7 +1,9 @@
 //! Operator actions that leave entries in the audit log.
 
+use std::path::Path;
+
 use ichido_core::{Key, Scope};
-use ichido_ledger::{Page, Query, Stats, Swept};
+use ichido_ledger::{Backup, Page, Query, Stats, Swept, Verified};
 
 use super::find::FoundClaim;
 use super::{ClaimSelector, ClaimView, Local, Operator, Refusal, ResolveAs, ResolvedClaim};
@@ -56,11 +58,22 @@ impl Audited {
     pub async fn sweep_step(&self) -> Result<Swept, Refusal> {
         let pending = self.begin(Action::named("sweep")).await?;
         let swept = self.operator.sweep_step().await;
-        let outcome = match &swept {
-            Ok(swept) => Outcome { removed: Some(swept.removed), ..Outcome::of("applied") },
-            Err(refusal) => Outcome::of(refusal.code()),
-        };
-        finish(pending, outcome, swept).await
+        finish(pending, outcome_of(&swept, |swept| Some(swept.removed)), swept).await
+    }
+
+    /// Copies the store to a new directory, which the entry names: a backup contains everything that the ledger does.
+    pub async fn backup(&self, to: &Path) -> Result<Backup, Refusal> {
+        let place = Some(to.display().to_string());
+        let pending = self.begin(Action { place, ..Action::named("backup") }).await?;
+        let backup = self.operator.backup(to).await;
+        finish(pending, outcome_of(&backup, |_| None), backup).await
+    }
+
+    /// Reclaims all space that expired and replaced records take.
+    pub async fn compact(&self) -> Result<Swept, Refusal> {
+        let pending = self.begin(Action::named("compact")).await?;
+        let swept = self.operator.compact().await;
+        finish(pending, outcome_of(&swept, |swept| Some(swept.removed)), swept).await
     }
 
     async fn act(
@@ -95,6 +108,13 @@ impl Audited {
     async fn begin(&self, action: Action) -> Result<Pending, Refusal> {
         let (audit, actor) = (self.audit.clone(), self.actor.clone());
         blocking(move || audit.begin(actor, action)).await.map_err(Refusal::not_begun)
+    }
+}
+
+fn outcome_of<T>(result: &Result<T, Refusal>, removed: impl FnOnce(&T) -> Option<u64>) -> Outcome {
+    match result {
+        Ok(done) => Outcome { removed: removed(done), ..Outcome::of("applied") },
+        Err(refusal) => Outcome::of(refusal.code()),
     }
 }
 
@@ -147,5 +167,17 @@ impl Operator for Audited {
 
     async fn stats(&self) -> Result<Stats, Refusal> {
         self.operator.stats().await
+    }
+
+    async fn verify(&self) -> Result<Verified, Refusal> {
+        self.operator.verify().await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<Backup, Refusal> {
+        Audited::backup(self, to).await
+    }
+
+    async fn compact(&self) -> Result<Swept, Refusal> {
+        Audited::compact(self).await
     }
 }

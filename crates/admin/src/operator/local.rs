@@ -1,7 +1,9 @@
 //! Operator actions on a ledger that this process has open.
 
+use std::path::Path;
+
 use ichido_core::{Outcome, Resolution, Resolved};
-use ichido_ledger::{Ledger, Page, Query, StateName, Stats, Summary, Swept};
+use ichido_ledger::{Backup, Ledger, Page, Query, StateName, Stats, Summary, Swept, Verified};
 
 use super::claim_view::claim_view;
 use super::find::{FoundClaim, find};
@@ -81,6 +83,18 @@ impl Operator for Local {
 
     async fn stats(&self) -> Result<Stats, Refusal> {
         Ok(self.0.stats().await?)
+    }
+
+    async fn verify(&self) -> Result<Verified, Refusal> {
+        Ok(self.0.verify().await?)
+    }
+
+    async fn backup(&self, to: &Path) -> Result<Backup, Refusal> {
+        Ok(self.0.backup(to).await?)
+    }
+
+    async fn compact(&self) -> Result<Swept, Refusal> {
+        Ok(self.0.compact().await?)
     }
 }
 

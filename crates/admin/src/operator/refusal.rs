@@ -3,7 +3,7 @@
 
 use http::StatusCode;
 use ichido_core::{CurrentState, LimitError};
-use ichido_ledger::{Effect, Error};
+use ichido_ledger::{Effect, Error, Kind};
 
 use crate::audit_log;
 use ichido_core::error_chain;
@@ -15,6 +15,8 @@ const AMBIGUOUS: &str = "several-claims";
 const RUNNING: &str = "claim-running";
 const LEFT_AS_IT_IS: &str = "left-as-it-is";
 const OUTSIDE_LIMITS: &str = "outside-limits";
+const UNUSABLE_VALUE: &str = "unusable-value";
+const UNSUPPORTED: &str = "unsupported";
 const LEDGER_UNAVAILABLE: &str = "ledger-unavailable";
 const LEDGER_FAILED: &str = "ledger-failed";
 const AUDIT_UNAVAILABLE: &str = "audit-unavailable";
@@ -150,7 +152,9 @@ impl Refusal {
             LEFT_AS_IT_IS => Refusal::WrongState(ClaimState::from_name(body.extensions.state.as_deref()?)?),
             AUDIT_UNAVAILABLE => Refusal::AuditUnavailable(body.detail().to_owned()),
             AUDIT_INCOMPLETE => Refusal::AuditIncomplete(body.detail().to_owned()),
-            OUTSIDE_LIMITS | LEDGER_UNAVAILABLE => Refusal::Failed(Failure::usage(body.detail())),
+            OUTSIDE_LIMITS | UNUSABLE_VALUE | UNSUPPORTED | LEDGER_UNAVAILABLE => {
+                Refusal::Failed(Failure::usage(body.detail()))
+            }
             LEDGER_FAILED => Refusal::Failed(Failure::internal(body.detail())),
             _ => return None,
         })
@@ -207,16 +211,22 @@ impl From<Refusal> for Problem {
 /// The problem matches the exit code of a local command, so that a command exits the same through the admin port.
 fn ledger_problem(error: Error) -> Problem {
     let detail = error_chain(&error);
-    let limit = matches!(error.kind(), ichido_ledger::Kind::Limit(_));
-    let problem = match Failure::from(error).class() {
-        ExitClass::Usage if limit => {
+    let kind = error.kind().clone();
+    let problem = match (Failure::from(error).class(), kind) {
+        (ExitClass::Usage, Kind::Limit(_)) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, OUTSIDE_LIMITS, "A value is outside its limits")
         }
-        ExitClass::Usage => {
+        (ExitClass::Usage, Kind::Settings(_)) => {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, UNUSABLE_VALUE, "A value cannot be used")
+        }
+        (ExitClass::Usage, Kind::Unsupported(_)) => {
+            Problem::new(StatusCode::NOT_IMPLEMENTED, UNSUPPORTED, "The ledger does not support this")
+        }
+        (ExitClass::Usage, _) => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger is not available")
         }
         // A ledger does not cause the last two.
-        ExitClass::Internal | ExitClass::Undelivered | ExitClass::Failed => {
+        (ExitClass::Internal | ExitClass::Undelivered | ExitClass::Failed, _) => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
         }
     };
@@ -239,7 +249,6 @@ impl From<LimitError> for Refusal {
 mod tests {
     use axum::response::IntoResponse;
     use http_body_util::BodyExt;
-    use ichido_ledger::Kind;
 
     use super::*;
 
@@ -252,7 +261,7 @@ mod tests {
     /// A command exits the same whether this process or another one holds the ledger.
     #[tokio::test]
     async fn refusal_ends_a_command_the_same_through_the_admin_port() {
-        let cases: [fn() -> Refusal; 13] = [
+        let cases: [fn() -> Refusal; 15] = [
             || Refusal::NoSuchClaim,
             || Refusal::Ambiguous { count: 3 },
             || Refusal::Running,
@@ -263,6 +272,8 @@ mod tests {
             || Error::new(Kind::Unavailable, "looking").into(),
             || Error::new(Kind::Corrupt("broken".to_owned()), "looking").into(),
             || Error::new(Kind::Contended, "looking").into(),
+            || Error::new(Kind::Settings("/backup is not empty".to_owned()), "copying").into(),
+            || Error::new(Kind::Unsupported("only file: ledgers".to_owned()), "copying").into(),
             || Refusal::AuditUnavailable("cannot write".to_owned()),
             || Refusal::AuditIncomplete("cannot write".to_owned()),
             || LimitError::Empty { what: "key" }.into(),

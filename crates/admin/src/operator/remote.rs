@@ -1,6 +1,6 @@
 //! Operator actions through the admin port of the process that holds the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_ledger::file::HeldBy;
-use ichido_ledger::{Page, Query, Stats, Swept};
+use ichido_ledger::{Backup, Page, Query, Stats, Swept, Verified};
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::wire::{ReleaseBody, ResolveBody};
+use super::wire::{BackupBody, ReleaseBody, ResolveBody};
 use super::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
 use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
@@ -29,6 +29,17 @@ use ichido_settings::{Invalid, Secret};
 
 /// The largest response that is read: the largest outcome, escaped.
 const RESPONSE_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// How long the other side may be silent before the operating system checks that it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// How long to wait for a response.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// A little longer than the holder's own timeouts.
+    Ordinary,
+    /// As long as the holder is there: the work may take hours.
+    UntilDone,
+}
 
 /// How commands use the admin port of another process.
 #[derive(Clone, Debug)]
@@ -82,19 +93,34 @@ impl Remote {
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, Refusal> {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
-        self.call(Method::GET, &format!("{path}?{query}"), Bytes::new()).await
+        self.call(Method::GET, &format!("{path}?{query}"), Bytes::new(), Wait::Ordinary).await
     }
 
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Refusal> {
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        wait: Wait,
+    ) -> Result<T, Refusal> {
         let body = serde_json::to_vec(body).map_err(|error| self.failed(&error_chain(&error)))?;
-        self.call(Method::POST, path, body.into()).await
+        self.call(Method::POST, path, body.into(), wait).await
     }
 
-    async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Refusal> {
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        wait: Wait,
+    ) -> Result<T, Refusal> {
         let request = self.request(method, path, body).map_err(|error| self.failed(&error_chain(&error)))?;
-        let (status, response) = tokio::time::timeout(self.timeout, self.exchange(request))
-            .await
-            .map_err(|_| self.failed("it did not respond in time; the action may have been carried out"))??;
+        let exchange = self.exchange(request);
+        let (status, response) = match wait {
+            Wait::Ordinary => tokio::time::timeout(self.timeout, exchange).await.map_err(|_| {
+                self.failed("it did not respond in time; the action may have been carried out")
+            })??,
+            Wait::UntilDone => exchange.await?,
+        };
         if status.is_success() {
             return serde_json::from_slice(&response)
                 .map_err(|error| self.failed(&format!("its response is invalid: {error}")));
@@ -187,7 +213,13 @@ fn connector(url: &str, settings: &ClientSettings) -> Result<HttpsConnector<Http
                 .map_err(|_| Invalid::new("admin.server_name", "must be a host name or an IP address"))?,
         )),
     };
-    Ok(builder.enable_http1().build())
+    // A holder whose machine is gone sends nothing, and some responses have no deadline.
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_keepalive(Some(KEEP_ALIVE));
+    tcp.set_keepalive_interval(Some(KEEP_ALIVE));
+    tcp.set_keepalive_retries(Some(4));
+    Ok(builder.enable_http1().wrap_connector(tcp))
 }
 
 impl Operator for Remote {
@@ -212,18 +244,38 @@ impl Operator for Remote {
         selector: &ClaimSelector,
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal> {
-        self.post("/v1/claims/resolve", &ResolveBody::new(selector.clone(), resolve_as)).await
+        self.post("/v1/claims/resolve", &ResolveBody::new(selector.clone(), resolve_as), Wait::Ordinary).await
     }
 
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
-        self.post("/v1/claims/release-by-operator", &ReleaseBody::new(selector.clone(), force)).await
+        self.post(
+            "/v1/claims/release-by-operator",
+            &ReleaseBody::new(selector.clone(), force),
+            Wait::Ordinary,
+        )
+        .await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {
-        self.call(Method::POST, "/v1/ledger/sweep", Bytes::new()).await
+        self.call(Method::POST, "/v1/ledger/sweep", Bytes::new(), Wait::Ordinary).await
     }
 
     async fn stats(&self) -> Result<Stats, Refusal> {
         self.get("/v1/ledger/stats", &[]).await
+    }
+
+    async fn verify(&self) -> Result<Verified, Refusal> {
+        self.call(Method::POST, "/v1/ledger/verify", Bytes::new(), Wait::UntilDone).await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<Backup, Refusal> {
+        let Some(directory) = to.to_str().map(str::to_owned) else {
+            return Err(self.failed(&format!("the path {} is not valid UTF-8", to.display())));
+        };
+        self.post("/v1/ledger/backup", &BackupBody { directory }, Wait::UntilDone).await
+    }
+
+    async fn compact(&self) -> Result<Swept, Refusal> {
+        self.call(Method::POST, "/v1/ledger/compact", Bytes::new(), Wait::UntilDone).await
     }
 }

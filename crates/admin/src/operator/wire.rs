@@ -137,6 +137,16 @@ impl ReleaseBody {
     }
 }
 
+/// The body of a request to back up the ledger.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = BackupTo)]
+pub(crate) struct BackupBody {
+    /// An absolute path on the machine of this process. The directory must not exist, or be empty.
+    #[schema(min_length = 1, example = "/var/backups/ichido/2026-01-31")]
+    pub directory: String,
+}
+
 /// A claim that was resolved or released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResolvedClaim {

@@ -23,7 +23,7 @@ use rustls::ServerConfig;
 static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
 
 /// The longest that a test waits.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Short intervals, so that tests do not have to wait.
 fn quick() -> Timing {

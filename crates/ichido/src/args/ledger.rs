@@ -1,8 +1,17 @@
 //! Arguments of `ichido ledger`.
 
+use std::path::PathBuf;
+
 use clap::{Subcommand, ValueEnum};
 
 use super::Common;
+
+const RESTORE_EXAMPLES: &str = "\
+Example, with the gateway stopped:
+  mv data/ledger data/ledger.damaged
+  ichido ledger restore /var/backups/ichido/2026-01-31
+
+Requests that were claimed after the backup was taken would run again. Requests that were running at that time are in doubt.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LedgerArgs {
@@ -66,6 +75,25 @@ pub(crate) enum LedgerVerb {
     Sweep,
     /// Count claims and marks.
     Stats,
+    /// Read and check everything that a file: ledger stores. Exits with 1 if something is damaged.
+    Verify,
+    /// Copy a file: ledger to a new directory, even while it is in use.
+    #[command(after_help = "Example:\n  ichido ledger backup /var/backups/ichido/$(date +%F)")]
+    Backup {
+        /// Directory that does not exist yet or is empty, on the machine of the process that has the ledger open.
+        directory: PathBuf,
+    },
+    /// Restore a backup to the directory of the ledger, which must not exist or be empty.
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore {
+        /// Directory of the backup.
+        backup: PathBuf,
+        /// Do not ask for confirmation.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Reclaim all disk space that expired and replaced records of a file: ledger take.
+    Compact,
 }
 
 #[derive(Clone, Debug, clap::Args)]

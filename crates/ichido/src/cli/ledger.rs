@@ -2,6 +2,8 @@
 //!
 //! If another process holds the ledger, the command uses the admin port of that process.
 
+mod files;
+
 use ichido_ledger::{
     ConflictKind, Error, FallbackStatus, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept,
 };
@@ -27,11 +29,31 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         return run_verb(&ledger::remote(&settings, address)?, verb, json).await;
     }
     let dir = settings.ledger.directory();
-    if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
+    if dir.is_none() && is_about_files(verb) {
+        return Err(Failure::usage(format!(
+            "ledger.url: only file: ledgers can be verified, backed up, restored and compacted; this one is {}",
+            settings.ledger.location()
+        )));
+    }
+    let creates = matches!(verb, LedgerVerb::Init | LedgerVerb::Restore { .. });
+    if let Some(dir) = dir.filter(|dir| !creates && !dir.exists()) {
         return Err(Failure::usage(format!(
             "there is no ledger at {}; `ichido ledger init` creates it",
             dir.display()
         )));
+    }
+    match (verb, dir) {
+        (LedgerVerb::Restore { backup, yes }, Some(dir)) => {
+            return files::restore(&settings, backup, dir, *yes, json).await;
+        }
+        // A damaged ledger cannot be opened.
+        (LedgerVerb::Verify, Some(dir)) => match files::verify_closed(dir).await {
+            Err(error) if matches!(error.kind(), Kind::InUse(_)) => {
+                return run_verb(&ledger::holder(&settings, dir, &error)?, verb, json).await;
+            }
+            verified => return files::print_verified(&verified?, json),
+        },
+        (_, Some(_) | None) => {}
     }
     let ledger = match ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await {
         Ok(ledger) => ledger,
@@ -77,7 +99,27 @@ async fn run_local(
         | LedgerVerb::Show(_)
         | LedgerVerb::Resolve { .. }
         | LedgerVerb::Release { .. }
-        | LedgerVerb::Stats => run_verb(&Audited { operator, audit, actor }, verb, json).await,
+        | LedgerVerb::Stats
+        | LedgerVerb::Verify
+        | LedgerVerb::Backup { .. }
+        | LedgerVerb::Restore { .. }
+        | LedgerVerb::Compact => run_verb(&Audited { operator, audit, actor }, verb, json).await,
+    }
+}
+
+/// Whether a command is about the files of the ledger, which only a file: ledger has.
+fn is_about_files(verb: &LedgerVerb) -> bool {
+    match verb {
+        LedgerVerb::Verify | LedgerVerb::Backup { .. } | LedgerVerb::Restore { .. } | LedgerVerb::Compact => {
+            true
+        }
+        LedgerVerb::Init
+        | LedgerVerb::List { .. }
+        | LedgerVerb::Show(_)
+        | LedgerVerb::Resolve { .. }
+        | LedgerVerb::Release { .. }
+        | LedgerVerb::Sweep
+        | LedgerVerb::Stats => false,
     }
 }
 
@@ -123,6 +165,16 @@ async fn run_verb(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Re
         }
         LedgerVerb::Sweep => print_swept(&sweep(operator).await?, json),
         LedgerVerb::Stats => stats(operator, json).await,
+        LedgerVerb::Verify => {
+            files::print_verified(&operator.verify().await.map_err(|refusal| refusal.into_failure(""))?, json)
+        }
+        LedgerVerb::Backup { directory } => files::backup(operator, directory, json).await,
+        LedgerVerb::Compact => {
+            print_swept(&operator.compact().await.map_err(|refusal| refusal.into_failure(""))?, json)
+        }
+        LedgerVerb::Restore { .. } => Err(Failure::usage(
+            "a backup is restored on the machine of the ledger, without --admin, after the processes that use the ledger were stopped",
+        )),
     }
 }
 

@@ -18,6 +18,8 @@ fn help_of_every_command() {
         &["failed", "accept", "--help"],
         &["ledger", "--help"],
         &["ledger", "resolve", "--help"],
+        &["ledger", "backup", "--help"],
+        &["ledger", "restore", "--help"],
         &["audit", "--help"],
         &["audit", "list", "--help"],
         &["audit", "verify", "--help"],

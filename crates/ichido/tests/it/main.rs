@@ -26,6 +26,7 @@ mod holder;
 mod id;
 mod lambda;
 mod ledger;
+mod ledger_files;
 mod meter;
 mod output;
 mod packaging;

@@ -32,7 +32,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ),
     ("docs/usage.md", &["export DIFY_DATABASE_URL=postgres://readonly@dify-db/dify", "cat > ichido.toml"]),
     ("docs/meter.md", &["ichido meter"]),
-    ("docs/operations.md", &["cargo install --locked"]),
+    ("docs/operations.md", &["cargo install --locked", "ichido ledger backup", "mv data/ledger"]),
 ];
 
 fn shell_blocks(name: &str) -> Vec<Block> {

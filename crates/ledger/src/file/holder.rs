@@ -21,6 +21,8 @@ use crate::{Error, Kind, Result};
 
 /// Files of a directory that holds no store yet.
 const OURS: [&str; 3] = ["lock", "holder", "format"];
+/// Files that only say which process holds a directory.
+const OWN: [&str; 2] = ["lock", "holder"];
 /// How long to wait for an earlier opening by the same process, which is just being closed.
 const OWN_WAIT: (u32, Duration) = (50, Duration::from_millis(20));
 
@@ -50,8 +52,8 @@ impl HeldBy {
 #[derive(Debug)]
 pub(super) struct Held {
     dir: PathBuf,
-    /// Locked for as long as it is open.
-    _lock: File,
+    /// Locked for as long as it is open. `None` in a directory without a lock that cannot be written.
+    _lock: Option<File>,
 }
 
 impl Held {
@@ -60,25 +62,56 @@ impl Held {
         let dir = std::path::absolute(dir).map_err(|error| refused(dir, "finding", error))?;
         make_or_check(&dir)?;
         let lock = lock(&dir)?;
-        let held = Self { dir, _lock: lock };
+        let held = Self { dir, _lock: Some(lock) };
         held.sign(admin).map_err(|error| refused(&held.dir, "writing to", error))?;
         Ok(held)
     }
 
-    /// Takes the directory of a ledger that must exist.
-    pub(super) fn take_existing(dir: &Path) -> Result<Self> {
-        match fs::read_dir(dir) {
-            Ok(entries) => {
-                let mut names =
-                    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-                if names.any(|name| is_store_file(&name)) {
-                    return Self::take(dir, None);
-                }
-                let text = format!("{} contains no ledger", dir.display());
-                Err(Error::new(Kind::Settings(text), "opening the ledger"))
-            }
-            Err(error) => Err(refused(dir, "reading", error)),
+    /// Takes the directory of a ledger that must exist, to read it. A backup may be on a medium that cannot be written: then
+    /// nothing is, and a lock is taken only if there is one.
+    pub(super) fn take_to_read(dir: &Path) -> Result<Self> {
+        if !names(dir)?.iter().any(|name| is_store_file(name)) {
+            let text = format!("{} contains no ledger", dir.display());
+            return Err(Error::new(Kind::Settings(text), "opening the ledger"));
         }
+        match Self::take(dir, None) {
+            Err(error) if matches!(error.kind(), Kind::Denied(_)) => {
+                let lock = match File::open(dir.join("lock")) {
+                    Ok(file) => Some(take_lock(dir, file)?),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                    Err(error) => return Err(refused(dir, "locking", error)),
+                };
+                let dir = std::path::absolute(dir).map_err(|error| refused(dir, "finding", error))?;
+                Ok(Self { dir, _lock: lock })
+            }
+            taken => taken,
+        }
+    }
+
+    /// Takes a directory that contains nothing yet, and creates it if there is none.
+    pub(super) fn take_empty(dir: &Path) -> Result<Self> {
+        let is_taken = |names: Vec<String>| names.iter().any(|name| !is_own_file(name));
+        let occupied = || {
+            let text = format!(
+                "{} is not empty; move it away, so that what it contains is kept, and try again",
+                dir.display()
+            );
+            Err(Error::new(Kind::Settings(text), "restoring the backup"))
+        };
+        if dir.is_dir() && is_taken(names(dir)?) {
+            // A ledger in use is reported as such.
+            if let Ok(lock) = File::open(dir.join("lock")) {
+                take_lock(dir, lock)?;
+            }
+            return occupied();
+        }
+        let held = Self::take(dir, None)?;
+        // Another process may have been here since.
+        if is_taken(names(dir)?) {
+            held.release();
+            return occupied();
+        }
+        Ok(held)
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -134,12 +167,19 @@ fn make_or_check(dir: &Path) -> Result<()> {
     }
 }
 
+/// Whether a file only says which process holds the directory.
+pub(super) fn is_own_file(name: &str) -> bool {
+    OWN.contains(&name.trim_end_matches(".tmp"))
+}
+
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(dir).map_err(|error| refused(dir, "reading", error))?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect::<io::Result<_>>().map_err(|error| refused(dir, "reading", error))
+}
+
 fn check_content(dir: &Path) -> Result<()> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(dir).map_err(|error| refused(dir, "reading", error))? {
-        let name = entry.map_err(|error| refused(dir, "reading", error))?.file_name();
-        names.push(name.to_string_lossy().into_owned());
-    }
+    let names = names(dir)?;
     if names.iter().any(|name| is_store_file(name)) {
         return Ok(());
     }
@@ -165,6 +205,10 @@ fn lock(dir: &Path) -> Result<File> {
         .mode(0o600)
         .open(dir.join("lock"))
         .map_err(|error| refused(dir, "locking", error))?;
+    take_lock(dir, file)
+}
+
+fn take_lock(dir: &Path, file: File) -> Result<File> {
     let (tries, pause) = OWN_WAIT;
     for left in (0..tries).rev() {
         match file.try_lock() {

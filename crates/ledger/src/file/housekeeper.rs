@@ -75,7 +75,7 @@ impl Tasks {
         self.changed.notify_one();
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
 

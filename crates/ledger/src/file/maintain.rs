@@ -56,14 +56,14 @@ impl Maintain for File {
 
     async fn verify(&self) -> Result<Verified> {
         let options = Options::standard(self.shared.dir.display().to_string());
-        let storage = Disk::new(&self.shared.dir);
+        let storage = Disk::read_only(&self.shared.dir);
         // On the housekeeper's thread: no segment is dropped meanwhile.
         self.run(move |_| log::verify(&storage, &options)).await
     }
 
     async fn backup(&self, to: &Path) -> Result<Backup> {
-        let (from, to) = (self.shared.dir.clone(), to.to_owned());
-        self.run(move |view| super::backup::backup(view, &from, &to)).await
+        let (shared, to) = (self.shared.clone(), to.to_owned());
+        self.run(move |view| super::backup::backup(view, &shared.dir, &to, || shared.tasks.is_closed())).await
     }
 
     async fn compact(&self) -> Result<Swept> {

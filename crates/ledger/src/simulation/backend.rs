@@ -18,7 +18,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::{Notify, oneshot};
 
 use super::disk::SimulatedDisk;
-use crate::log::{self, Call, Compaction, Effort, Engine, Next, Options, Reason, Reply};
+use crate::log::{self, Call, Compaction, Effort, Engine, Next, Options, PlantedBug, Reason, Reply};
 use crate::{
     Backend, Backup, Capabilities, Error, Expiry, Fencing, Kind, Listing, Maintain, Page, Query, Reach,
     Result, Stats, StoreClock, Survives, Sweeping, Swept,
@@ -44,8 +44,13 @@ struct State {
 }
 
 impl SimulatedLedger {
-    /// Opens the ledger as a process that starts. Segments are small, so that many are filled.
-    pub fn open(disk: &SimulatedDisk, clock: &Arc<dyn Clock>, seed: u64) -> Result<Self> {
+    /// Opens the ledger as a process that starts, possibly with a bug. Segments are small, so that many are filled.
+    pub fn open(
+        disk: &SimulatedDisk,
+        clock: &Arc<dyn Clock>,
+        seed: u64,
+        planted: Option<PlantedBug>,
+    ) -> Result<Self> {
         let options = Options {
             segment_bytes: 16 * 1024,
             frame_bytes: 2 * 1024,
@@ -53,6 +58,7 @@ impl SimulatedLedger {
             fill_bytes: 4096,
             open_cached: 8,
             open_files: 2,
+            planted,
             ..Options::standard("simulated")
         };
         let start = |floor| SteadyTime::start(clock.clone(), floor);

@@ -26,7 +26,7 @@ from ._digests import (
 from ._ledger import Ledger, ledger_for
 from ._retry import Clock, SystemClock, backoff
 from .errors import (
-    CallerChanged, LeaseLost, DidNotHappen, InDoubt, InFlight, InvalidInput, KeyReused, Unrecorded,
+    CallerChanged, LeaseLost, NothingHappened, InDoubt, InFlight, InvalidInput, KeyReused, Unrecorded,
     OutcomeNotKept,
 )
 
@@ -95,7 +95,7 @@ def once(
     is renewed. If another caller is running it, this one waits up to `wait` seconds for its result. `fingerprint` stands for
     the request, so that a key that was used for something else is detected. With an async `fn`, await the result.
 
-    If `fn` raises `DidNotHappen`, the key is released. If it raises anything else, or the process crashes, nobody knows
+    If `fn` raises `NothingHappened`, the key is released. If it raises anything else, or the process crashes, nobody knows
     whether the effect happened: every later call raises `InDoubt` until an operator resolves the claim.
 
     As a decorator, `key`, `fingerprint` and `metadata` are functions of the arguments:
@@ -215,8 +215,8 @@ def _run(lease: _Lease, fn: Callable[[], Any]) -> _Steps:
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
-            raise DidNotHappen(f"the function for {key!r} returned an awaitable; pass an async function, and await `once`")
-    except DidNotHappen:
+            raise NothingHappened(f"the function for {key!r} returned an awaitable; pass an async function, and await `once`")
+    except NothingHappened:
         yield _Call(lambda: _settle_quietly(lease.request.key, lease.release))
         raise
     except BaseException as error:

@@ -207,7 +207,7 @@ class HybridDeduplicationService(EventDeduplicationService):
 class _Memory:
     """Keys that this instance has seen, and when each may be forgotten. Not thread-safe.
 
-    Keys that the table has as well make room for others, the oldest first. Keys that were accepted during an outage do not.
+    Keys that the table has as well make room for others, the oldest first. Keys that it does not have yet do not.
     """
 
     def __init__(self, bound: int, seconds: float) -> None:
@@ -245,6 +245,9 @@ class _Memory:
 
     def handed_over(self, key: str) -> None:
         self._waiting.pop(key, None)
+        expires_at = self._accepted.pop(key, None)
+        if expires_at is not None:
+            self._in_table[key] = expires_at
 
     def _forget_expired(self, now: float) -> None:
         for keys in (self._accepted, self._in_table):

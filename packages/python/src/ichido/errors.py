@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import ClassVar
 
 __all__ = [
-    "CallerChanged", "ClockSkew", "Contended", "DidNotHappen", "FallbackFull", "IchidoError", "InDoubt", "InFlight",
-    "InvalidInput", "ItemError", "KeyReused", "LeaseLost", "LedgerError", "OlderServer", "OutcomeNotKept", "PermissionDenied",
-    "Refused", "TableMissing", "Throttled", "TokenRefused", "Unanswered", "Unreachable", "Unrecorded",
+    "CallerChanged", "ClockSkew", "Contended", "FallbackFull", "IchidoError", "InDoubt", "InFlight", "InvalidInput", "ItemError",
+    "KeyReused", "LeaseLost", "LedgerError", "NothingHappened", "OlderServer", "OutcomeNotKept", "PermissionDenied", "Refused",
+    "TableMissing", "Throttled", "TokenRefused", "Unanswered", "Unreachable", "Unrecorded",
 ]
 
 
@@ -26,7 +26,7 @@ class InvalidInput(IchidoError, ValueError):
     """A value is missing, too large, or not allowed. Nothing was written."""
 
 
-class DidNotHappen(IchidoError):
+class NothingHappened(IchidoError):
     """Raise this from your function if its effect provably did not happen. The key is released for the next caller."""
 
 

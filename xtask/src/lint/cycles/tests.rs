@@ -5,7 +5,7 @@ use super::*;
 use crate::scratch::Temporary;
 
 /// Writes the files of a crate, checks it, and returns the problems with paths relative to the crate.
-fn problems_except(files: &[(&str, &str)], exceptions: &[Exception]) -> Vec<String> {
+fn problems(files: &[(&str, &str)]) -> Vec<String> {
     let directory = Temporary::directory(&std::env::temp_dir()).unwrap();
     let at = directory.path();
     for (name, text) in files {
@@ -20,11 +20,7 @@ fn problems_except(files: &[(&str, &str)], exceptions: &[Exception]) -> Vec<Stri
         roots: vec![at.join("lib.rs")],
     };
     let prefix = format!("{}/", at.display());
-    check(&[package], exceptions).unwrap().into_iter().map(|problem| problem.replace(&prefix, "")).collect()
-}
-
-fn problems(files: &[(&str, &str)]) -> Vec<String> {
-    problems_except(files, &[])
+    check(&[package]).unwrap().into_iter().map(|problem| problem.replace(&prefix, "")).collect()
 }
 
 fn has_cycle(files: &[(&str, &str)]) -> bool {
@@ -186,23 +182,6 @@ fn tests_may_use_anything() {
 }
 
 #[test]
-fn exception_covers_its_module_and_must_be_needed() {
-    let cycle = [
-        ("lib.rs", "mod outer;"),
-        ("outer.rs", "mod a;\nmod b;"),
-        ("outer/a.rs", "use super::b::B;"),
-        ("outer/b.rs", "use super::a::A;"),
-    ];
-    let exception = |module| [Exception { package: "crates/sample", module, reason: "it is replaced soon" }];
-    assert!(problems_except(&cycle, &exception("outer")).is_empty());
-    assert_eq!(problems_except(&cycle, &exception("outer::a")).len(), 2);
-
-    let found = problems_except(&[("lib.rs", "mod outer;"), ("outer.rs", "")], &exception("outer"));
-    assert_eq!(found.len(), 1);
-    assert!(found[0].contains("module outer has no cycles any more"), "{found:?}");
-}
-
-#[test]
 fn missing_file_is_an_error() {
     let package = Package {
         name: "sample".into(),
@@ -210,6 +189,6 @@ fn missing_file_is_an_error() {
         dependencies: Vec::new(),
         roots: vec![Path::new("/nonexistent/lib.rs").into()],
     };
-    let error = check(&[package], &[]).unwrap_err();
+    let error = check(&[package]).unwrap_err();
     assert_eq!(error.to_string(), "cannot read /nonexistent/lib.rs");
 }

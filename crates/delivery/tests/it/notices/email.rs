@@ -7,7 +7,7 @@ use ichido_testkit::mail_server::{Encryption, Mail, MailServer, Rejects};
 
 use super::{facts, failed, mail_at, notices, trusted, untrusted};
 
-const WITHIN: Duration = Duration::from_secs(8);
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// Decodes quoted-printable well enough to search for ASCII.
 fn body(mail: &Mail) -> String {

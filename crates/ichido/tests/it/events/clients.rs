@@ -135,7 +135,7 @@ fn outcome_is_reused(scene: &mut Scene) {
 }
 
 fn running_claim_is_awaited(scene: &mut Scene) {
-    let token = scene.claim_as_other(&json!({ "key": "busy", "lease_ms": 2_000 }));
+    let token = scene.claim_as_other(&json!({ "key": "busy", "lease_ms": 20_000 }));
     let Scene { client, other, proxy, .. } = scene;
     let requests = proxy.requests("/v1/claims");
     std::thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn key_reuse_is_an_error(scene: &mut Scene) {
 }
 
 fn lease_is_renewed_during_slow_work(scene: &mut Scene) {
-    let slow = json!({ "once": "slow", "work": "slow", "lease_ms": 1_000 });
+    let slow = json!({ "once": "slow", "work": "slow", "lease_ms": 6_000 });
     assert_eq!(scene.client.call(&slow), done_by_the_client(1));
     let claim = scene.claim("slow");
     assert_eq!(claim["state"], "done", "{claim}");

@@ -14,7 +14,7 @@ struct Case {
     gateway: Gateway,
 }
 
-const SETTINGS: &str = "[ledger]\ntimeout_ms = 1000\n[[gateway.routes]]\nlease_ms = 2000\n";
+const SETTINGS: &str = "[ledger]\ntimeout_ms = 3000\n[[gateway.routes]]\nlease_ms = 10000\n";
 
 fn start() -> Case {
     let dir = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ impl Case {
     /// Sends a request during which the ledger crashes: after the claim, before the completion.
     fn order_while_the_ledger_crashes(&mut self) -> Response {
         let (address, slow) =
-            (self.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")]);
+            (self.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=2")]);
         let client = std::thread::spawn(move || send(address, "POST", "/orders", &slow, b"{}"));
         self.orders.wait_for_start("\"k\"");
         self.redis.kill();
@@ -100,7 +100,7 @@ fn a_shutdown_keeps_the_journal_and_logs_it() {
 #[test]
 fn a_kill_between_the_effect_and_the_completion_is_in_doubt() {
     let mut case = start();
-    let (address, slow) = (case.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")]);
+    let (address, slow) = (case.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=2")]);
     let client = std::thread::spawn(move || try_send(address, "POST", "/orders", &slow, b"{}"));
     case.orders.wait_for_start("\"k\"");
     // The ledger hangs: the effect happens, but its completion cannot be recorded.

@@ -115,7 +115,7 @@ fn shutdown_takes_no_longer_than_shutdown_seconds() {
     let asked = Instant::now();
     gateway.process.signal("TERM");
     assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
-    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
     assert!(gateway.process.stderr().contains("did not finish in time"), "{}", gateway.process.stderr());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
     assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").problem(), "in-doubt");

@@ -105,7 +105,8 @@ fn assert_settings_are_documented(settings: &Value) {
     assert_eq!(settings["ExposedPorts"], json!({ "8080/tcp": {}, "9090/tcp": {} }));
     assert_eq!(settings["Volumes"], json!({ "/var/lib/ichido": {} }));
     assert_eq!(settings["StopSignal"], "SIGTERM");
-    assert_eq!(settings["Healthcheck"]["Test"], json!(["CMD", "/usr/bin/ichido", "health"]));
+    let health = ["CMD", "/usr/bin/ichido", "health", "--admin", "127.0.0.1:9090"];
+    assert_eq!(strings(&settings["Healthcheck"]["Test"]), health);
 }
 
 /// Builds the image, unpacks it to `root` in the directory, and returns its settings.

@@ -118,6 +118,16 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
         "install -m 0644 deploy/systemd/ichido.service /etc/systemd/system/",
         Action::Run(|shell, _| shell.has("ichido.service")),
     ),
+    ("ichido ledger backup /var/backups/ichido/2026-01-31", Action::Prints(&["backed up to "])),
+    (
+        "ichido ledger verify --ledger file:/var/backups/ichido/2026-01-31",
+        Action::Prints(&["checked 1 segment"]),
+    ),
+    ("mv data/ledger data/ledger.damaged", Action::Prints(&[])),
+    (
+        "ichido ledger restore /var/backups/ichido/2026-01-31 --yes",
+        Action::Prints(&["are unknown", "in doubt"]),
+    ),
 ];
 
 const fn serve(flags: &'static str, address: &'static str) -> Action {

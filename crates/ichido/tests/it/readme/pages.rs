@@ -155,3 +155,11 @@ fn ichido_is_installed() {
     shell.replace("/usr/local/share/man/man1", "man1");
     run_block("docs/operations.md", "cargo install", shell);
 }
+
+#[test]
+fn a_ledger_is_backed_up_and_restored_as_written() {
+    let mut shell = Shell::new();
+    shell.replace("/var/backups", "backups");
+    crate::ok(shell.dir.path(), &["ledger", "init"]);
+    run_blocks("docs/operations.md", &["ichido ledger backup", "mv data/ledger"], shell);
+}

@@ -1,12 +1,13 @@
 //! Backups: consistent while the ledger is in use, checked, and restored.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ichido_core::{Claim, Outcome, Settle};
 
-use super::super::{restore, verify};
+use super::super::{File, FileSettings, restore, verify};
 use super::{clock, complete, grant, key, open, request};
 use crate::{Backend, Kind, Maintain};
 
@@ -89,4 +90,98 @@ async fn compaction_keeps_what_is_needed_in_one_segment() {
     }
     let verified = ledger.verify().await.unwrap();
     assert_eq!((verified.claims, verified.problems), (51, Vec::new()));
+}
+
+/// A crash may interrupt a restore after any file. What is there must not be opened as a new, empty ledger.
+#[tokio::test]
+async fn an_interrupted_restore_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir.path().join("ledger"), &clock());
+    complete(&ledger, "k", 1, "x").await;
+    let copy = dir.path().join("copy");
+    ledger.backup(&copy).await.unwrap();
+    for (number, files) in [&["high-water"][..], &["high-water", "00000001.log"]].iter().enumerate() {
+        let partial = dir.path().join(format!("partial-{number}"));
+        fs::create_dir(&partial).unwrap();
+        for file in *files {
+            fs::copy(copy.join(file), partial.join(file)).unwrap();
+        }
+        let error = File::open(&partial, FileSettings::default(), clock()).unwrap_err();
+        assert!(matches!(error.kind(), Kind::Corrupt(text) if text.contains("format")), "{error}");
+    }
+    let target = dir.path().join("target");
+    restore(&copy, &target).unwrap();
+    assert!(matches!(open(&target, &clock()).claim(&request("k", 2)).await.unwrap(), Claim::Done(_)));
+}
+
+#[tokio::test]
+async fn an_interrupted_backup_is_not_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir.path().join("ledger"), &clock());
+    complete(&ledger, "k", 1, "x").await;
+    let copy = dir.path().join("copy");
+    ledger.backup(&copy).await.unwrap();
+    fs::remove_file(copy.join("high-water")).unwrap();
+    let error = restore(&copy, &dir.path().join("target")).unwrap_err();
+    assert!(matches!(error.kind(), Kind::Corrupt(text) if text.contains("high-water")), "{error}");
+    assert!(!dir.path().join("target").exists());
+}
+
+#[tokio::test]
+async fn nothing_is_restored_over_a_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger");
+    let ledger = open(&path, &clock());
+    complete(&ledger, "k", 1, "x").await;
+    let inside = ledger.backup(&path.join("copy")).await.unwrap_err();
+    assert!(inside.to_string().contains("inside the ledger's own directory"), "{inside}");
+    let copy = dir.path().join("copy");
+    ledger.backup(&copy).await.unwrap();
+    complete(&ledger, "later", 1, "x").await;
+    let error = restore(&copy, &path).unwrap_err();
+    assert!(matches!(error.kind(), Kind::InUse(_)), "{error}");
+    ledger.close().await.unwrap();
+    let error = restore(&copy, &path).unwrap_err();
+    assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("is not empty")), "{error}");
+    let ledger = open(&path, &clock());
+    assert!(matches!(ledger.claim(&request("later", 2)).await.unwrap(), Claim::Done(_)));
+}
+
+/// Root may write anywhere, so root tests a read-only mount instead.
+#[tokio::test]
+async fn a_backup_that_cannot_be_written_is_verified_and_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir.path().join("ledger"), &clock());
+    complete(&ledger, "k", 1, "x").await;
+    let copy = dir.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    let mount = ichido_testkit::tmpfs::Tmpfs::mount(&copy, "size=80m");
+    ledger.backup(&copy).await.unwrap();
+    fs::remove_file(copy.join("lock")).unwrap();
+    match &mount {
+        Some(mount) => mount.remount("ro"),
+        None => fs::set_permissions(&copy, fs::Permissions::from_mode(0o500)).unwrap(),
+    }
+    assert_eq!(verify(&copy).unwrap().problems, Vec::<String>::new());
+    restore(&copy, &dir.path().join("target")).unwrap();
+    assert!(!copy.join("lock").exists());
+    let restored = open(&dir.path().join("target"), &clock());
+    assert!(matches!(restored.claim(&request("k", 2)).await.unwrap(), Claim::Done(_)));
+}
+
+#[tokio::test]
+async fn a_backup_to_a_full_disk_is_an_error_and_does_not_stop_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir.path().join("ledger"), &clock());
+    for number in 0..20 {
+        complete(&ledger, &format!("k{number}"), 1, &"x".repeat(100_000)).await;
+    }
+    let copy = dir.path().join("copy");
+    let Some(_mount) = ichido_testkit::tmpfs::Tmpfs::mount(&copy, "size=1m") else { return };
+    let error = ledger.backup(&copy).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error.kind(), Kind::Settings(_)), "{error:?}");
+    assert!(text.contains("No space left") && text.contains("the copy is incomplete"), "{text}");
+    assert!(restore(&copy, &dir.path().join("target")).is_err());
+    complete(&ledger, "afterwards", 1, "x").await;
 }

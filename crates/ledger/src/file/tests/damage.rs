@@ -152,6 +152,15 @@ async fn a_damaged_index_is_rebuilt() {
 }
 
 #[tokio::test]
+async fn a_full_segment_that_was_cut_is_refused_with_its_file_and_offset() {
+    let image = image().await;
+    let half = used(&image.path().join(FIRST)) / 2;
+    let error = damaged(image.path(), "half of it", |dir| cut(&dir.join(FIRST), half)).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(&format!("{FIRST} is damaged at offset {half}: it is cut short")), "{text}");
+}
+
+#[tokio::test]
 async fn a_damaged_record_is_reported_with_its_file_and_offset() {
     let image = image().await;
     let copy = copy(image.path());

@@ -83,6 +83,18 @@ fn a_directory_without_permission_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test]
+async fn a_ledger_on_a_read_only_disk_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mount) = ichido_testkit::tmpfs::Tmpfs::mount(dir.path(), "size=80m") else { return };
+    let ledger = open(dir.path(), &clock());
+    complete(&ledger, "k", 1, "x").await;
+    ledger.close().await.unwrap();
+    mount.remount("ro");
+    let (kind, text) = refused(dir.path());
+    assert!(matches!(kind, Kind::Denied(_)) && text.contains("read-only") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
 async fn a_store_of_another_format_is_refused_in_one_clear_line() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path(), &clock());

@@ -10,40 +10,59 @@ use super::{File, Storage};
 
 /// A directory of the operating system. Its files are readable by their owner only.
 #[derive(Debug)]
-pub struct Disk(PathBuf);
+pub struct Disk {
+    dir: PathBuf,
+    access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    ReadWrite,
+    ReadOnly,
+}
 
 impl Disk {
     /// Uses an existing directory.
     pub fn new(dir: &Path) -> Self {
-        Self(dir.to_owned())
+        Self { dir: dir.to_owned(), access: Access::ReadWrite }
+    }
+
+    /// Uses an existing directory that may not be written. Writing to an opened file is an error.
+    pub fn read_only(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), access: Access::ReadOnly }
     }
 }
 
 impl Storage for Disk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.0.join(name))?))
+        Ok(Arc::new(
+            OpenOptions::new()
+                .read(true)
+                .write(self.access == Access::ReadWrite)
+                .open(self.dir.join(name))?,
+        ))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        Ok(Arc::new(options.open(self.0.join(name))?))
+        Ok(Arc::new(options.open(self.dir.join(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.0.join(from), self.0.join(to))
+        fs::rename(self.dir.join(from), self.dir.join(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.0.join(name))
+        fs::remove_file(self.dir.join(name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        fs::File::open(&self.0)?.sync_all()
+        fs::File::open(&self.dir)?.sync_all()
     }
 }
 

@@ -18,7 +18,7 @@ def once(request):
         nonlocal ran
         ran += 1
         if request["work"] == "slow":
-            time.sleep(1.5)
+            time.sleep(4)
         if request["work"] == "nothing":
             raise NothingHappened("no connection")
         if request["work"] == "unknown":

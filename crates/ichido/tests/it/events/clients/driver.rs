@@ -93,7 +93,7 @@ async fn handle(ichido: &Ichido, request: &Value) -> Value {
     let work = async || {
         ran += 1;
         match request["work"].as_str() {
-            Some("slow") => tokio::time::sleep(Duration::from_millis(1_500)).await,
+            Some("slow") => tokio::time::sleep(Duration::from_secs(4)).await,
             Some("nothing") => return Err(Failure::NothingHappened("no connection".to_owned())),
             Some("unknown") => return Err(Failure::Unknown("no response".to_owned())),
             _ => {}

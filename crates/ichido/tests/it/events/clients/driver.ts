@@ -11,7 +11,7 @@ async function once(request: any): Promise<Json> {
   let ran = 0;
   const work = async () => {
     ran += 1;
-    if (request.work === 'slow') await sleep(1_500);
+    if (request.work === 'slow') await sleep(4_000);
     if (request.work === 'nothing') throw new NothingHappened('no connection');
     if (request.work === 'unknown') throw new Error('no response');
     return { by: 'the client' };
