@@ -105,6 +105,11 @@ impl Store {
         self.options.frame_bytes
     }
 
+    /// Whether all files are checked, too. A planted bug must show in what callers and readers see.
+    pub(super) fn is_verified(&self) -> bool {
+        self.options.planted.is_none()
+    }
+
     /// The problems that a check of all files finds.
     pub(super) fn problems(&self) -> Vec<String> {
         match verify(&self.disk, &self.options) {
