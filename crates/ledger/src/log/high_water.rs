@@ -121,6 +121,8 @@ impl HighWater {
 
     /// A file that exists is complete: it appears under its name after its content is durable.
     fn create(storage: &dyn Storage, commit: u64) -> io::Result<Self> {
+        // The name of the first segment may not be durable yet. A mark without segments would be damage.
+        storage.sync_dir()?;
         let mut bytes = vec![0; usize::try_from(SLOT_DISTANCE).unwrap_or(0)];
         bytes[..SLOT_BYTES].copy_from_slice(&encode(commit));
         bytes.extend(encode(commit));
