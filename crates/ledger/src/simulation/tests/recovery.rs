@@ -87,10 +87,9 @@ fn segment_is_not_removed_before_the_log_durably_says_so() {
         let mut engine = start(&disk).unwrap();
         claim(&mut engine, 1).unwrap();
         ask(&mut engine, |reply| Call::Rotate { reply }).unwrap();
-        let released = Settle::Release;
-        let settled =
-            ask(&mut engine, |reply| Call::Settle { key: key(1), token: token(1), action: released, reply });
-        assert_eq!(settled.unwrap(), Settled::Applied);
+        let action = Settle::Release;
+        let released = ask(&mut engine, |reply| Call::Settle { key: key(1), token: token(1), action, reply });
+        assert_eq!(released.unwrap(), Settled::Applied);
         claim(&mut engine, 2).unwrap();
         let next = Compaction::default().next(engine.view(), NOW, Effort::Compact).unwrap();
         let Next::Drop(segment) = next else { panic!("{next:?}") };
