@@ -226,7 +226,9 @@ impl Store {
     }
 
     fn disturb_opening(&mut self) {
-        if self.random.one_in(4) {
+        // A store is created only once in a run, so its creation is interrupted more often.
+        let is_new = self.epoch == 0;
+        if self.random.one_in(if is_new { 1 } else { 4 }) {
             self.disk.crash_after(self.random.below_u64(16));
         }
         match self.random.below(30) {
