@@ -9,12 +9,14 @@ use ichido_testkit::tcp_server::{self, RawRequest};
 use super::{received_header, start};
 use crate::support::Gateway;
 
-/// A gateway whose upstream sends the same bytes to every request, then closes the connection.
+/// A gateway whose upstream sends the same bytes to every request. It does not close connections: a request that is sent
+/// while the close is on its way is lost, and rightly so.
 fn gateway_for(response: &'static [u8]) -> (tempfile::TempDir, Gateway) {
     let upstream = tcp_server::start(move |mut stream| {
-        // Unread bytes would make the close a reset.
-        RawRequest::read(&mut BufReader::new(&stream)).unwrap();
-        stream.write_all(response).unwrap();
+        let mut requests = BufReader::new(stream.try_clone().unwrap());
+        while RawRequest::read(&mut requests).is_some() {
+            stream.write_all(response).unwrap();
+        }
     });
     let dir = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(dir.path(), upstream, "memory:", "");
