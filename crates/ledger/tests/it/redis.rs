@@ -15,6 +15,8 @@ use ichido_testkit::ledger_server::unique;
 use ichido_testkit::required_env;
 use redis::aio::MultiplexedConnection;
 
+use crate::support::redis_client;
+
 /// A prefix for one test.
 struct TestNamespace {
     server: String,
@@ -39,8 +41,7 @@ impl TestNamespace {
     }
 
     async fn client(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.server.as_str()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        redis_client(&self.server).await
     }
 
     fn claim(&self, key: &Key) -> String {

@@ -11,6 +11,7 @@ use ichido_core::{
 };
 use ichido_ledger::{Backend, Error, Kind};
 use ichido_testkit::ledger_server::unique;
+use ichido_testkit::wait;
 
 pub(crate) const LEASE_MS: u64 = 60_000;
 pub(crate) const RETENTION_MS: u64 = 3_600_000;
@@ -41,6 +42,15 @@ pub(crate) fn mark_request(text: &str) -> mark::Request {
         retention_ms: RETENTION_MS,
         metadata: Metadata::default(),
     }
+}
+
+/// Connects to a Redis server, and waits as long as a busy machine needs. By default, a command times out after 500 ms.
+pub(crate) async fn redis_client(url: &str) -> redis::aio::MultiplexedConnection {
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(wait::TIMEOUT))
+        .set_response_timeout(Some(wait::TIMEOUT));
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
 /// Claims, and retries while the claim is contended.

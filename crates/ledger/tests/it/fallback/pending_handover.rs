@@ -21,6 +21,7 @@ use redis::AsyncCommands;
 use super::{
     BOUND, LONG, SHORT, Scene, ask, event, flaky_primary, granted, is_new, key, mark, with_local, with_memory,
 };
+use crate::support::redis_client;
 
 async fn declare_in_doubt(ledger: &Ledger, key: &Key) {
     let (grant, _) = granted(ledger, &ledger.request(key.clone())).await;
@@ -256,8 +257,9 @@ async fn release_of_an_outage_survives_a_restart() {
     for seed in 0..8 {
         let (primary, home, key) = (flaky_primary(seed), tempfile::tempdir().unwrap(), key());
         let settings = || Settings {
-            timeout: Duration::from_millis(50),
-            try_timeout: Duration::from_millis(50),
+            // The local ledger has this timeout too, and syncs its file.
+            timeout: Duration::from_secs(2),
+            try_timeout: Duration::from_secs(2),
             ..Settings::default()
         };
         primary.all(Behavior::RandomlyLost);
@@ -296,8 +298,7 @@ async fn key_that_the_primary_cannot_read_blocks_no_others() {
     let prefix = url.query_pairs().find(|(name, _)| name == "prefix").unwrap().1.into_owned();
     let names =
         [format!("{prefix}claim:{}", broken.index()), format!("{prefix}mark:{}", broken_event.index())];
-    let client = redis::Client::open(format!("redis://{}", url.authority())).unwrap();
-    let mut client = client.get_multiplexed_async_connection().await.unwrap();
+    let mut client = redis_client(&format!("redis://{}", url.authority())).await;
     for name in &names {
         let _: () = client.set(name, "2 but not ours").await.unwrap();
     }

@@ -10,7 +10,7 @@ use ichido_testkit::redis_server::RedisServer;
 use redis::aio::MultiplexedConnection;
 
 use super::TestNamespace;
-use crate::support::{claim, granted, key, request};
+use crate::support::{claim, granted, key, redis_client, request};
 
 struct Node {
     server: RedisServer,
@@ -25,8 +25,7 @@ async fn node() -> Node {
     let settings =
         ["--cluster-enabled", "yes", "--cluster-port", &port, "--cluster-announce-ip", "127.0.0.1"];
     let server = RedisServer::start(&settings);
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_client(&server.url()).await;
     let id = ask(&mut connection, "CLUSTER MYID").await;
     Node { server, connection, id, bus }
 }
