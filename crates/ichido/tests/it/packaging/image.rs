@@ -119,7 +119,7 @@ fn build(dir: &Path) -> Value {
 }
 
 #[test]
-#[ignore = "needs root and buildah: part of `cargo xtask nightly`"]
+#[ignore = "needs root and buildah: run it with `--ignored`"]
 fn image_runs_without_root_on_a_read_only_file_system() {
     let dir = tempfile::tempdir().unwrap();
     // The image's user must be able to pass through it.
