@@ -8,9 +8,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 const STARS: &str = "***";
 /// The most that is kept of a text.
 const TEXT_BYTES_MAX: usize = 2_048;
-/// The shortest secret that is redacted. The letters of a shorter one occur in every text, which would become unreadable
-/// and show, by what is missing, what the secret is.
-const SECRET_BYTES_MIN: usize = 4;
+/// The shortest secret that can be redacted. The letters of a shorter one occur in every text, which would become
+/// unreadable and show, by what is missing, what the secret is. So settings refuse shorter secrets.
+pub(crate) const SECRET_BYTES_MIN: usize = 4;
 /// At the end of a text, a prefix of a secret of at least this many bytes is redacted too.
 const PREFIX_BYTES_MIN: usize = 4;
 
@@ -27,7 +27,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Adds a secret. One of less than four bytes protects nothing, and is ignored.
+    /// Adds a secret, unless it is shorter than four bytes: such a secret cannot be redacted.
     pub fn add(&mut self, secret: &str) {
         if secret.len() < SECRET_BYTES_MIN {
             return;

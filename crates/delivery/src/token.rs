@@ -9,7 +9,7 @@ use ichido_settings::Invalid;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::invalid::invalid;
-use crate::redact::Redactor;
+use crate::redact::{Redactor, SECRET_BYTES_MIN};
 
 /// Where the token comes from.
 #[derive(Clone, Debug)]
@@ -113,13 +113,19 @@ fn version(metadata: &fs::Metadata) -> Version {
     Version(metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// Checks that the token can follow `Bearer ` in a header.
+/// Checks that the token can follow `Bearer ` in a header, and can be redacted from what receivers answer.
 fn check(token: &str, setting: &str, what: &str) -> Result<(), Invalid> {
     match token {
         "" => Err(invalid(setting, format!("{what}is empty"))),
         _ if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Err(invalid(setting, format!("{what}must consist of visible ASCII characters, without spaces")))
         }
+        _ if token.len() < SECRET_BYTES_MIN => Err(invalid(
+            setting,
+            format!(
+                "{what}must have at least {SECRET_BYTES_MIN} characters, so that it can be hidden in logs"
+            ),
+        )),
         _ => Ok(()),
     }
 }
@@ -148,7 +154,7 @@ mod tests {
 
     #[test]
     fn invalid_token_is_refused_and_not_echoed() {
-        for bad in ["", "two words", "ümlaut", "line\nbreak"] {
+        for bad in ["", "two words", "ümlaut", "line\nbreak", "Zq7"] {
             let error = Token::open(Source::Value(SecretString::from(bad))).unwrap_err().to_string();
             assert!(error.contains("delivery.token"), "{error}");
             assert!(bad.is_empty() || !error.contains(bad), "{error}");

@@ -2,6 +2,8 @@
 //!
 //! The simulation of the file ledger runs until a million crashes are simulated, with other seeds for each commit.
 //!
+//! The image is built and run, as root.
+//!
 //! The program is built for each platform that has packages, if this machine has the compilers. No compiler is fetched here: what cannot
 //! be built is named, with the commands that would make it possible.
 
@@ -9,8 +11,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::commands::package::install_tools;
-use crate::commands::simulate;
+use crate::commands::package::{BUILDAH, install_tools};
+use crate::commands::{simulate, test};
 use crate::install::find_on_path;
 use crate::packages::{self, Program, TARGETS, Target};
 use crate::phase::Phase;
@@ -19,8 +21,10 @@ use crate::workspace::{self, cargo};
 
 /// Crashes that are simulated.
 const CRASHES: &str = "1000000";
+/// Runs the test of the image, which needs root and buildah.
+const IMAGE_TEST: [&str; 7] = ["-p", "ichido", "--test", "it", "image_runs", "--", "--ignored"];
 
-/// Simulates crashes, and builds the packages of every platform that this machine can build.
+/// Simulates crashes, tests the image, and builds the packages of every platform that this machine can build.
 pub(crate) fn run() -> Result<u8> {
     let phase = Phase::begin(format!("simulated {CRASHES} crashes"));
     let commit = run_quietly(Command::new("git").args(["rev-parse", "HEAD"])).unwrap_or_default();
@@ -30,7 +34,11 @@ pub(crate) fn run() -> Result<u8> {
         return Ok(code);
     }
     phase.end();
-    install_tools()?;
+    install_tools(&[BUILDAH])?;
+    let code = test::run(&IMAGE_TEST.map(String::from))?;
+    if code != 0 {
+        return Ok(code);
+    }
     let installed =
         run_quietly(Command::new("rustup").args(["target", "list", "--installed"])).unwrap_or_default();
     let mut programs = Vec::new();

@@ -13,7 +13,7 @@ use crate::workspace::{self, cargo};
 
 /// Builds the program, unless one is given, and then the packages.
 pub(crate) fn run(profile: Profile, program: Option<&Path>, out: Option<&Path>) -> Result<u8> {
-    install_tools()?;
+    install_tools(&[])?;
     let target = Target::host()?;
     let path = match program {
         Some(path) if path.is_file() => absolute(path)?,
@@ -29,9 +29,17 @@ pub(crate) fn run(profile: Profile, program: Option<&Path>, out: Option<&Path>) 
     Ok(0)
 }
 
-/// Installs npm and Python if they are missing.
-pub(crate) fn install_tools() -> Result<()> {
+/// A program, and the Debian package that contains it.
+pub(crate) type Tool = (&'static str, &'static str);
+/// Builds images.
+pub(crate) const BUILDAH: Tool = ("buildah", "buildah");
+
+/// Installs npm, Python and `more` if they are missing.
+pub(crate) fn install_tools(more: &[Tool]) -> Result<()> {
     let mut missing = Missing::default();
+    for (program, package) in more {
+        missing.program(program, package);
+    }
     missing.program("npm", "nodejs");
     missing.program("npm", "npm");
     python::needs(&mut missing);

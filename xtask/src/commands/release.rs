@@ -11,8 +11,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use crate::args::{Profile, Refusal};
-use crate::commands::package::{Built, build_program, install_tools};
-use crate::install::find_on_path;
+use crate::commands::package::{BUILDAH, Built, build_program, install_tools};
 use crate::packages::{self, Program, Target, crates};
 use crate::phase::Phase;
 use crate::process::run_quietly;
@@ -44,7 +43,7 @@ pub(crate) fn run() -> Result<u8> {
     let root = workspace::root();
     refuse_dirty_tree(&root)?;
     let version = agreed_version(&versions(&root)?)?;
-    install_tools()?;
+    install_tools(&[BUILDAH])?;
     let program = match build_program(Profile::Dist)? {
         Built::Program(path) => path,
         Built::Failed(code) => return Ok(code),
@@ -122,36 +121,21 @@ fn package_crates(version: &str, dist: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// The Debian package, the image and the bill of materials, as far as this machine has the tools.
+/// The Debian package, the bill of materials and the image.
 fn build_for_systems(root: &Path, program: &Path, version: &str, dist: &Path) -> Result<()> {
     let linked = run_quietly(&mut cargo(LINKED_CRATES))?;
     let crates = workspace::target().join("linked-crates");
     fs::write(&crates, linked)?;
-    for (script, tool) in [(DEB, "dpkg-deb"), (SBOM, "python3"), (IMAGE, "buildah")] {
-        let path = root.join(script);
-        if !path.exists() || find_on_path(tool).is_none() {
-            eprintln!("xtask: skipped {script}: {} is missing", if path.exists() { tool } else { script });
-            continue;
-        }
-        let phase = Phase::begin(format!("ran {script}"));
-        match script {
-            DEB => drop(run_quietly(Command::new(path).arg(program).arg(dist))?),
-            SBOM => {
-                let mut sbom = Command::new(tool);
-                sbom.arg(path).arg(root.join("Cargo.lock")).stdin(fs::File::open(&crates)?);
-                let output = sbom.output().with_context(|| format!("cannot start {sbom:?}"))?;
-                if !output.status.success() {
-                    bail!("{script} failed: {}", String::from_utf8_lossy(&output.stderr));
-                }
-                fs::write(dist.join(format!("ichido-{version}.cdx.json")), output.stdout)?;
-            }
-            _ => {
-                let archive = dist.join(format!("ichido-{version}-image.tar"));
-                run_quietly(Command::new(path).args([program, &crates, &archive]))?;
-            }
-        }
-        phase.end();
-    }
+    let phase = Phase::begin(format!("ran {DEB}"));
+    run_quietly(Command::new(root.join(DEB)).arg(program).arg(dist))?;
+    phase.end();
+    let mut sbom = Command::new("python3");
+    sbom.arg(root.join(SBOM)).arg(root.join("Cargo.lock")).stdin(fs::File::open(&crates)?);
+    fs::write(dist.join(format!("ichido-{version}.cdx.json")), run_quietly(&mut sbom)?)?;
+    let phase = Phase::begin(format!("ran {IMAGE}"));
+    let archive = dist.join(format!("ichido-{version}-image.tar"));
+    run_quietly(Command::new(root.join(IMAGE)).args([program, &crates, &archive]))?;
+    phase.end();
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use crate::invalid::invalid;
+use crate::redact::SECRET_BYTES_MIN;
 use crate::settings::{Raw, given};
 
 /// The configured channels.
@@ -114,6 +115,9 @@ fn email(url: &str, to: &str, from: &str, allow_loopback: bool) -> Result<EmailS
             SecretString::from(decoded(password).map_err(|_| wrong("has a password that is not UTF-8"))?),
         )),
     };
+    if login.as_ref().is_some_and(|(_, password)| password.expose_secret().len() < SECRET_BYTES_MIN) {
+        return Err(wrong("must have a password of at least 4 characters, so that it can be hidden in logs"));
+    }
     let port = url.port().unwrap_or(port);
     let (from, to) = (mailbox("notify_email_from", from)?, mailboxes(to)?);
     Ok(EmailSettings { host, port, encryption, login, from, to })

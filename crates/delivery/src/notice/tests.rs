@@ -290,6 +290,7 @@ fn invalid_setting_is_named_and_not_echoed() {
         (&mail("smtps://:hunter2@mail.example"), "delivery.smtp_url: must have both a user and a password"),
         (&mail("smtps://u:hunter2@mail.example?tls=opportunistic"), "delivery.smtp_url: may only have"),
         (&mail("smtps://u:%FFhunter2@mail.example"), "delivery.smtp_url: has a password that is not UTF-8"),
+        (&mail("smtps://u:pw@mail.example"), "delivery.smtp_url: must have a password of at least 4"),
         (&mail("smtps:"), "delivery.smtp_url: must have a host"),
         (&mail("smtps://mail.example")[..2], "delivery.notify_email_from: is not set"),
         (&mail("smtps://mail.example")[..1], "delivery.notify_email_to: is not set"),
