@@ -65,17 +65,6 @@ impl Default for HashIndex {
 }
 
 impl HashIndex {
-    /// An index with room for this many entries.
-    pub(crate) fn with_capacity(entries: usize) -> Self {
-        let index = Self::default();
-        if entries > SHARDS * CAPACITY_MIN {
-            for shard in &index.shards {
-                lock(shard).resize(entries / SHARDS);
-            }
-        }
-        index
-    }
-
     /// All records with this tag.
     pub(crate) fn find(&self, tag: u64) -> Candidates {
         self.shard(tag).find(tag)
@@ -135,6 +124,37 @@ impl HashIndex {
 
     fn shard(&self, tag: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[shard_of(tag)])
+    }
+}
+
+/// Builds an index from many entries at once.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    shards: Vec<Vec<Slot>>,
+}
+
+impl Builder {
+    /// A builder for about this many entries.
+    pub(crate) fn with_capacity(entries: usize) -> Self {
+        let each = entries / SHARDS + entries / SHARDS / 8;
+        Self { shards: std::iter::repeat_with(|| Vec::with_capacity(each)).take(SHARDS).collect() }
+    }
+
+    /// Adds an entry.
+    pub(crate) fn push(&mut self, tag: u64, location: Location) {
+        self.shards[shard_of(tag)].push((tag, location.pack()));
+    }
+
+    /// Builds the index of the entries that `is_kept` accepts.
+    pub(crate) fn build(self, mut is_kept: impl FnMut(u64, Location) -> bool) -> HashIndex {
+        let shards = self.shards.into_iter().map(|mut slots| {
+            slots.retain(|slot| Location::unpack(slot.1).is_some_and(|location| is_kept(slot.0, location)));
+            slots.sort_unstable();
+            let mut shard = Shard { capacity: 0, len: slots.len(), slots };
+            shard.resize(shard.len);
+            Mutex::new(shard)
+        });
+        HashIndex { shards: shards.collect() }
     }
 }
 
