@@ -9,18 +9,18 @@ mod changes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ichido_core::{Index, Record, Timestamp, mark};
+use ichido_core::{Index, Record, Timestamp};
 
 use super::active::Active;
 use super::call::{Answer, Call, Maintenance, send};
-use super::compaction::{Drop, Move};
+use super::compaction::Drop;
 use super::format::{self, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER};
 use super::high_water::HighWater;
 use super::job_queue::Job;
 use super::open_cache::OpenCache;
 use super::openings::Openings;
 use super::options::PlantedBug;
-use super::round::{Decided, Entry, Round};
+use super::round::{Decided, Round};
 use super::view::View;
 use crate::{Error, Kind, Result, Swept};
 
@@ -37,6 +37,8 @@ pub(crate) struct Engine {
     cache: OpenCache,
     /// Records of the frame that is being written.
     written: Vec<Written>,
+    /// Empty between rounds; its memory is kept.
+    decided: Decided,
     outcome_files: u32,
     /// Why the store must be opened again.
     failure: Option<String>,
@@ -87,6 +89,7 @@ impl Engine {
             frame: FrameWriter::default(),
             cache,
             written: Vec::new(),
+            decided: Decided::default(),
             outcome_files: 0,
             failure: None,
         }
@@ -119,21 +122,20 @@ impl Engine {
     }
 
     /// Decides the calls in order, commits what they change, and answers them.
-    pub(crate) fn run(&mut self, calls: Vec<Call>, now: Timestamp) {
-        let mut round = Round::new(&self.view, &self.cache, now);
+    pub(crate) fn run(&mut self, calls: impl IntoIterator<Item = Call>, now: Timestamp) {
+        let mut round = Round::new(&self.view, &self.cache, now, std::mem::take(&mut self.decided));
         let maintenance: Vec<_> = calls.into_iter().filter_map(|call| round.decide(call)).collect();
-        let Decided { claims, marks, moves, answers } = round.finish();
-        let claims = claims.into_iter().filter(|(_, entry)| entry.is_changed);
-        let marks = marks.into_iter().filter(|(_, entry)| entry.is_changed);
-        match self.commit(claims, marks, moves, now) {
-            Ok(()) => answers.into_iter().for_each(Answer::give),
+        let mut decided = round.finish();
+        match self.commit(&mut decided, now) {
+            Ok(()) => decided.answers.drain(..).for_each(Answer::give),
             Err(error) => {
                 let text = error.to_string();
-                for answer in answers {
+                for answer in decided.answers.drain(..) {
                     answer.fail(Error::new(Kind::Unavailable, text.clone()).with_unknown_effect());
                 }
             }
         }
+        self.decided = decided.emptied();
         for work in maintenance {
             self.maintain(work, now);
         }
@@ -146,26 +148,20 @@ impl Engine {
         }
     }
 
-    fn commit(
-        &mut self,
-        claims: impl Iterator<Item = (Index, Entry<Record>)>,
-        marks: impl Iterator<Item = (Index, Entry<mark::Record>)>,
-        moves: Vec<Move>,
-        now: Timestamp,
-    ) -> Result<()> {
+    fn commit(&mut self, decided: &mut Decided, now: Timestamp) -> Result<()> {
         self.check_usable()?;
         self.frame.start();
         self.written.clear();
         self.outcome_files = 0;
-        for (index, entry) in claims {
+        for (index, entry) in decided.claims.drain().filter(|(_, entry)| entry.is_changed) {
             self.add_claim(index, entry)?;
             self.write_if_full(now)?;
         }
-        for (index, entry) in marks {
+        for (index, entry) in decided.marks.drain().filter(|(_, entry)| entry.is_changed) {
             self.add_mark(index, entry);
             self.write_if_full(now)?;
         }
-        for moved in moves {
+        for moved in decided.moves.drain(..) {
             self.add_move(moved);
             self.write_if_full(now)?;
         }
@@ -274,7 +270,8 @@ impl Engine {
     fn publish(&mut self) {
         let (segment, frame_at) = (self.active.segment.id, self.active.frame_at);
         self.active.segment.end.store(to_u32(self.active.end), Ordering::Release);
-        for written in std::mem::take(&mut self.written) {
+        let mut records = std::mem::take(&mut self.written);
+        for written in records.drain(..) {
             let offset = to_u32(frame_at + written.at);
             let after = written.kind.is_indexed().then_some(Location { segment, offset, kind: written.kind });
             self.active.record(written.tag, after, written.before, written.expires_at);
@@ -288,6 +285,7 @@ impl Engine {
                 (Cached::Put(_) | Cached::Moved(_), None) | (Cached::Keep, _) => {}
             }
         }
+        self.written = records;
     }
 
     /// Writes the state of the store as a commit of its own.

@@ -93,12 +93,28 @@ impl HashIndex {
     /// The next entries from this tag on, in the order of tags: those of one shard, or of the next one that has any. An empty
     /// list is the end.
     pub(crate) fn entries_from(&self, tag: u64) -> Vec<(u64, Location)> {
-        let first = shard_of(tag);
-        for shard in &self.shards[first..] {
+        self.next_entries(tag, |shard| shard.len, |_| true)
+    }
+
+    /// The same for open claims. Shards without any are not searched.
+    pub(crate) fn open_from(&self, tag: u64) -> Vec<(u64, Location)> {
+        self.next_entries(tag, |shard| shard.open, |kind| kind == RecordKind::Open)
+    }
+
+    fn next_entries(
+        &self,
+        tag: u64,
+        count: impl Fn(&Shard) -> usize,
+        is_wanted: impl Fn(RecordKind) -> bool,
+    ) -> Vec<(u64, Location)> {
+        for shard in &self.shards[shard_of(tag)..] {
             let shard = lock(shard);
-            let entries = shard.slots.iter().filter(|slot| slot.1 != 0 && slot.0 >= tag);
-            let entries: Vec<_> =
-                entries.filter_map(|slot| Some((slot.0, Location::unpack(slot.1)?))).collect();
+            if count(&shard) == 0 {
+                continue;
+            }
+            let slots = shard.slots.iter().filter(|slot| slot.1 != 0 && slot.0 >= tag);
+            let entries = slots.filter_map(|slot| Some((slot.0, Location::unpack(slot.1)?)));
+            let entries: Vec<_> = entries.filter(|(_, location)| is_wanted(location.kind)).collect();
             if !entries.is_empty() {
                 return entries;
             }
@@ -150,7 +166,8 @@ impl Builder {
         let shards = self.shards.into_iter().map(|mut slots| {
             slots.retain(|slot| Location::unpack(slot.1).is_some_and(|location| is_kept(slot.0, location)));
             slots.sort_unstable();
-            let mut shard = Shard { capacity: 0, len: slots.len(), slots };
+            let open = slots.iter().map(|slot| is_open(slot.1)).sum();
+            let mut shard = Shard { capacity: 0, len: slots.len(), open, slots };
             shard.resize(shard.len);
             Mutex::new(shard)
         });
@@ -170,6 +187,11 @@ fn shard_of(tag: u64) -> usize {
     usize::try_from(tag >> (64 - SHARD_BITS)).unwrap_or(0)
 }
 
+/// One for an open claim, zero for anything else.
+fn is_open(packed: u64) -> usize {
+    usize::from(Location::unpack(packed).is_some_and(|location| location.kind == RecordKind::Open))
+}
+
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -180,6 +202,8 @@ struct Shard {
     slots: Vec<Slot>,
     capacity: usize,
     len: usize,
+    /// How many entries are open claims.
+    open: usize,
 }
 
 impl Shard {
@@ -219,6 +243,7 @@ impl Shard {
     fn overwrite(&mut self, tag: u64, old: u64, new: u64) -> bool {
         let Some(at) = self.position(tag, old) else { return false };
         self.slots[at].1 = new;
+        self.open = self.open + is_open(new) - is_open(old);
         true
     }
 
@@ -238,6 +263,7 @@ impl Shard {
         self.slots.copy_within(at..free, at + 1);
         self.slots[at] = (tag, packed);
         self.len += 1;
+        self.open += is_open(packed);
     }
 
     fn remove(&mut self, tag: u64, packed: u64) {
@@ -250,6 +276,7 @@ impl Shard {
         self.slots.copy_within(at + 1..end, at);
         self.slots[end - 1] = EMPTY;
         self.len -= 1;
+        self.open -= is_open(packed);
         if self.capacity > CAPACITY_MIN && self.len * 100 < self.capacity * SPARSE {
             self.resize(self.len);
         }

@@ -9,9 +9,7 @@ use std::sync::atomic::Ordering;
 use super::{Files, Recovery, Tail};
 use crate::Result;
 use crate::log::active::Active;
-use crate::log::format::{
-    INDEX_ENTRY, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, segment_name,
-};
+use crate::log::format::{INDEX_ENTRY, Location, SEGMENT_HEADER, SegmentIndex, index_name, segment_name};
 use crate::log::hash_index;
 use crate::log::job_queue::Job;
 use crate::log::openings::Openings;
@@ -49,7 +47,6 @@ impl Recovery {
         }
         let Loaded { segments, entries, mut removals, jobs } = loaded;
         removals.sort_unstable();
-        let mut open = Vec::new();
         let index = entries.build(|tag, location| {
             let place = (tag, location.segment, location.offset);
             let is_here = removals.binary_search(&place).is_err();
@@ -57,14 +54,10 @@ impl Recovery {
             {
                 segments[at].live.fetch_sub(1, Ordering::AcqRel);
             }
-            if is_here && location.kind == RecordKind::Open {
-                open.push(tag);
-            }
             is_here
         });
         let view = self.view(openings, index);
         segments.into_iter().for_each(|segment| view.add_segment(segment));
-        view.open().extend(open);
         view.jobs().extend(jobs);
         Ok(view)
     }
