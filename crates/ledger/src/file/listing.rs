@@ -52,7 +52,7 @@ pub(super) fn list(view: &View, query: &Query, now: Timestamp) -> Result<Page> {
     let mut reads = 0;
     let mut cursor = Cursor::parse(query)?;
     if let Cursor::Open(from) = cursor {
-        let next = |from| open_from(view, from);
+        let next = |from| view.index.open_from(from);
         if let Some(next) = fill(view, query, now, from, &mut page, &mut reads, next)? {
             page.cursor = Some(Cursor::Open(next).text());
             return Ok(page);
@@ -68,26 +68,6 @@ pub(super) fn list(view: &View, query: &Query, now: Timestamp) -> Result<Page> {
         page.cursor = stopped.map(|next| Cursor::Done(next).text());
     }
     Ok(page)
-}
-
-/// The first tag from this one on that has open claims, and where they are.
-fn open_from(view: &View, from: u64) -> Vec<(u64, Location)> {
-    let mut from = Some(from);
-    while let Some(start) = from {
-        let Some(tag) = view.open().range(start..).next().copied() else { return Vec::new() };
-        let found: Vec<_> = view
-            .index
-            .find(tag)
-            .iter()
-            .filter(|location| location.kind == RecordKind::Open)
-            .map(|location| (tag, location))
-            .collect();
-        if !found.is_empty() {
-            return found;
-        }
-        from = tag.checked_add(1);
-    }
-    Vec::new()
 }
 
 /// The next completed claims from this tag on.
@@ -196,12 +176,12 @@ pub(super) fn stats(view: &View, now: Timestamp) -> Result<Stats> {
     if is_counted {
         for_each(view, &mut count)?;
     } else {
-        let mut entries = open_from(view, 0);
+        let mut entries = view.index.open_from(0);
         while let Some((last, _)) = entries.last().copied() {
             for (tag, location) in entries {
                 count(tag, location)?;
             }
-            entries = last.checked_add(1).map_or_else(Vec::new, |next| open_from(view, next));
+            entries = last.checked_add(1).map_or_else(Vec::new, |next| view.index.open_from(next));
         }
         (done, marks) = (counts.done, counts.marks);
     }
