@@ -14,7 +14,9 @@ use ichido_core::{Index, Record, Timestamp};
 use super::active::Active;
 use super::call::{Answer, Call, Maintenance, send};
 use super::compaction::Drop;
-use super::format::{self, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER};
+use super::format::{
+    self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER,
+};
 use super::high_water::HighWater;
 use super::job_queue::Job;
 use super::open_cache::OpenCache;
@@ -242,10 +244,20 @@ impl Engine {
     /// Writes the last frame of a segment to a new segment, because nobody knows whether it is durable. The new segment's
     /// first commit has the same number, so the old frame does not count any more.
     pub(super) fn rewrite_to_new_segment(&mut self, bytes: &[u8], at: usize, now: Timestamp) -> Result<()> {
-        let segment = self.active.segment.clone();
-        for (header, at) in self.copy_records(bytes, at, &segment)? {
-            let RecordHeader { kind, tag, expires_at, replaced, continues: _ } = header;
-            let before = replaced.and_then(|(segment, offset)| self.view.location_at(tag, segment, offset));
+        let (view, segment) = (self.view.clone(), self.active.segment.id);
+        let damaged = |flaw| view.faults.damaged(&format::segment_name(segment), at as u64, flaw);
+        let frame = Frame::decode(bytes, at, segment, &view.checksums);
+        let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
+        self.frame.start();
+        for record in frame.records(segment, &view.checksums).map_err(damaged)? {
+            let RecordHeader { kind, tag, expires_at, replaced, continues: _ } = record.header;
+            if kind == RecordKind::State {
+                continue;
+            }
+            let before = replaced.and_then(|(segment, offset)| view.location_at(tag, segment, offset));
+            let body = format::whole_body(bytes, segment, &record, &view.checksums).map_err(damaged)?;
+            let header = RecordHeader { continues: false, ..record.header };
+            let at = self.frame.push(header, |out| out.extend(&*body));
             self.written.push(Written { tag, kind, expires_at, before, at, cached: Cached::Keep });
         }
         self.start_segment(now)?;

@@ -1,6 +1,6 @@
 //! Opens a store: finds out what is durable, and refuses what is damaged.
 //!
-//! The end of the log may be torn: a crash interrupts a commit, and nobody was told of it. Everything before is as it was
+//! The end of the log may be torn: a crash interrupts a commit before it is acknowledged. Everything before is as it was
 //! written, or the store is damaged. What tells the two apart is evidence that a commit was durable: the high-water mark, and
 //! the number that each frame carries of the last commit before it. If a commit that was durable cannot be read, the store
 //! is not opened.

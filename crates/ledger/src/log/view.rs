@@ -4,7 +4,6 @@
 //! it is read: its segment is then gone, or its file is used for something else. A read that fails is an error only if the
 //! index still points to the same place.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::io;
@@ -16,7 +15,7 @@ use siphasher::sip::SipHasher13;
 
 use super::codec::{self, StoredClaim};
 use super::fault::Faults;
-use super::format::{self, Checksums, Location, RecordHeader, RecordKind, RecordRef};
+use super::format::{self, Checksums, Location, RecordHeader, RecordKind};
 use super::hash_index::HashIndex;
 use super::job_queue::Job;
 use super::openings::Openings;
@@ -237,18 +236,6 @@ impl View {
         let (previous, previous_body) = self.stored(segment, before)?;
         let body = format::continued(&header, &body, &previous, &previous_body)?;
         Ok((header, body))
-    }
-
-    /// The whole body of a record that was read from a segment, or is about to be written to it.
-    pub(crate) fn whole_body<'a>(&self, segment: &Segment, record: &RecordRef<'a>) -> Result<Cow<'a, [u8]>> {
-        let Some((_, before)) = record.header.replaced.filter(|_| record.header.continues) else {
-            return Ok(Cow::Borrowed(record.body));
-        };
-        let body = self.stored(segment, before).and_then(|(previous, previous_body)| {
-            Ok(format::continued(&record.header, record.body, &previous, &previous_body)?)
-        });
-        let location = Location { segment: segment.id, offset: before, kind: RecordKind::Open };
-        body.map(Cow::Owned).map_err(|reason| self.unreadable(location, reason))
     }
 
     /// The header and the body of a record, as it is stored.

@@ -26,6 +26,15 @@ fn no_seed_breaks_a_promise() {
     }
 }
 
+/// A completion that moved to a new segment once read its grant from the disk, which may fail: a commit failed, and the store
+/// went on.
+#[test]
+fn seeds_that_found_a_bug_stay_clean() {
+    for seed in [1_605_466_429] {
+        assert_eq!(run(seed, &RunOptions::default()).err().map(|failure| failure.to_string()), None);
+    }
+}
+
 #[test]
 fn seed_repeats_its_run() {
     let options = RunOptions::default();

@@ -11,7 +11,6 @@ use crate::log::codec::{self, OutcomeFile};
 use crate::log::compaction::Move;
 use crate::log::format::{self, Frame, FrameHeader, Location, RecordHeader, RecordKind};
 use crate::log::round::Entry;
-use crate::log::segment::Segment;
 
 impl Engine {
     pub(super) fn add_claim(&mut self, index: Index, entry: Entry<Record>) -> Result<()> {
@@ -100,40 +99,36 @@ impl Engine {
         Ok(Some(file))
     }
 
-    /// Makes each record of the frame complete, because it will not be in the segment of the one that it continues.
+    /// Makes each record of the frame complete, because it will not be in the segment of the one that it continues. The rest
+    /// of such a claim is in memory, so nothing is read.
     pub(super) fn complete_records(&mut self, now: Timestamp) -> Result<()> {
-        let segment = self.active.segment.clone();
+        let id = self.active.segment.id;
         let header = FrameHeader { commit: self.last + 1, synced: self.last, time: now };
-        let bytes = self.frame.finish(segment.id, header, &self.view.checksums).clone();
-        let copied = self.copy_records(&bytes, 0, &segment)?;
-        for (written, (_, at)) in self.written.iter_mut().zip(copied) {
-            written.at = at;
+        let bytes = self.frame.finish(id, header, &self.view.checksums).clone();
+        let wrong = |flaw| self.view.faults.damaged("a commit in memory", 0, flaw);
+        let frame = Frame::decode(&bytes, 0, id, &self.view.checksums).ok_or_else(|| wrong("unreadable"))?;
+        let records = frame.records(id, &self.view.checksums).map_err(wrong)?;
+        let epoch = self.view.openings.epoch();
+        self.frame.start();
+        for (written, record) in self.written.iter_mut().zip(records) {
+            let header = RecordHeader { continues: false, ..record.header };
+            let grant = match &written.cached {
+                Cached::Remove(index) if record.header.continues => self.cache.get(index),
+                Cached::Put(_) | Cached::Moved(_) | Cached::Remove(_) | Cached::Keep => None,
+            };
+            if record.header.continues && grant.is_none() {
+                return Err(wrong("a grant is missing"));
+            }
+            written.at = self.frame.push(header, |out| {
+                if let Some((grant, _)) = grant {
+                    codec::encode_claim(grant, epoch, None, out);
+                    // Its state, which follows.
+                    out.pop();
+                }
+                out.extend(record.body);
+            });
         }
         Ok(())
-    }
-
-    /// Starts a frame with the records of another one, which is or was to be in `segment`. All of them are complete.
-    pub(super) fn copy_records(
-        &mut self,
-        bytes: &[u8],
-        at: usize,
-        segment: &Segment,
-    ) -> Result<Vec<(RecordHeader, usize)>> {
-        let view = self.view.clone();
-        let damaged = |flaw| view.faults.damaged(&format::segment_name(segment.id), at as u64, flaw);
-        let frame = Frame::decode(bytes, at, segment.id, &view.checksums);
-        let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
-        self.frame.start();
-        let mut copied = Vec::new();
-        for record in frame.records(segment.id, &view.checksums).map_err(damaged)? {
-            if record.header.kind == RecordKind::State {
-                continue;
-            }
-            let body = view.whole_body(segment, &record)?;
-            let header = RecordHeader { continues: false, ..record.header };
-            copied.push((header, self.frame.push(header, |out| out.extend(&*body))));
-        }
-        Ok(copied)
     }
 }
 
