@@ -2,6 +2,9 @@
 //!
 //! [`install`] must run before the first ledger is opened: ledger handles look up their counters only once.
 
+mod help;
+mod process;
+
 use std::time::Duration;
 
 use axum::response::Response;
@@ -37,13 +40,22 @@ pub fn install() -> Result<Handle, Failure> {
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &LATENCY_BUCKETS)
         .and_then(|builder| builder.set_buckets_for_metric(age, &DELIVERY_AGE_BUCKETS))
         .map_err(fail)?;
-    builder.install_recorder().map_err(fail)
+    let handle = builder.install_recorder().map_err(fail)?;
+    help::describe();
+    ::metrics::gauge!("ichido_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
+    Ok(handle)
+}
+
+/// All metrics in the text format of Prometheus.
+pub fn render(handle: &Handle) -> String {
+    process::collect();
+    handle.render()
 }
 
 /// Counts a response with a 5xx status. `port` is `gateway` or `api`.
 pub fn count_error(port: &'static str, status: StatusCode) {
     if status.is_server_error() {
-        metrics::counter!("ichido_errors_total", "port" => port, "status" => status.as_str().to_owned())
+        ::metrics::counter!("ichido_errors_total", "port" => port, "status" => status.as_str().to_owned())
             .increment(1);
     }
 }

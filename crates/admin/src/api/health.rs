@@ -43,6 +43,9 @@ pub(super) async fn ready(State(health): State<Health>) -> Response {
     responses((status = 200, description = "Text exposition format.", body = String, content_type = "text/plain"), AccessProblems),
 )]
 pub(super) async fn metrics(State(health): State<Health>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], health.metrics.render())
+    (
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        ichido_serve::metrics::render(&health.metrics),
+    )
         .into_response()
 }

@@ -2,9 +2,11 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::ledger;
+use crate::packaging::repository_path;
 use crate::serving::Serving;
 use crate::{ichido, refused, stderr};
 use ichido_testkit::http_client::{connect, head, read_response};
@@ -32,6 +34,12 @@ fn process_reports_health_and_metrics() {
     for name in ["ichido_ledger_claims_total{", "ichido_ledger_seconds_bucket{"] {
         assert!(metrics.contains(name), "{name} is not in {metrics}");
     }
+    let build = format!("ichido_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    assert!(metrics.contains(&build), "{metrics}");
+    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert!(value.is_some_and(f64::is_finite), "{name} is not in {metrics}");
+    }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
     claims.says("loses everything");
     let log = claims.stderr();
@@ -39,6 +47,45 @@ fn process_reports_health_and_metrics() {
         assert!(log.contains(text), "{text:?} is not in {log}");
     }
     assert_eq!(log.matches("loses everything").count(), 1, "warned more than once: {log}");
+}
+
+/// Every metric that some crate records is described, so that a dashboard can say what it shows.
+#[test]
+fn every_metric_has_a_help_text() {
+    let mut names = std::collections::BTreeSet::new();
+    for file in source_files(&repository_path("crates")) {
+        let text = std::fs::read_to_string(file).unwrap();
+        for macro_call in ["counter!(", "gauge!(", "histogram!("] {
+            for (at, _) in text.match_indices(macro_call) {
+                let argument = text[at + macro_call.len()..].trim_start();
+                let name = argument.strip_prefix('"').and_then(|rest| rest.split('"').next());
+                names.extend(name.filter(|name| name.starts_with("ichido_")).map(str::to_owned));
+            }
+        }
+    }
+    assert!(names.len() > 30, "only {names:?} were found");
+    let help = std::fs::read_to_string(repository_path("crates/serve/src/metrics/help.rs")).unwrap();
+    let missing: Vec<_> = names.iter().filter(|name| !help.contains(&format!("(\"{name}\""))).collect();
+    assert!(missing.is_empty(), "crates/serve/src/metrics/help.rs does not describe {missing:?}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = serving(&dir, None).get("/metrics").text();
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = line.split(' ').next().unwrap();
+        assert!(metrics.contains(&format!("# HELP {name} ")), "{name} has no help text");
+    }
+}
+
+fn source_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() && !entry.ends_with("tests") && !entry.ends_with("benches") {
+            files.extend(source_files(&entry));
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            files.push(entry);
+        }
+    }
+    files
 }
 
 #[test]

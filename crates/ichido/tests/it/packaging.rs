@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::{ichido, ok, refused, stderr, stdout};
 
 /// The path of a file or directory in the repository.
-fn repository_path(path: &str) -> PathBuf {
+pub(crate) fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
