@@ -3,6 +3,8 @@
 //! It implements what must be the same for every backend: limits, nonces, deadlines, retries, metrics, lease
 //! renewal, waiting and the fallback. Cloning is cheap; all clones share one ledger.
 
+mod observed;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,19 +109,30 @@ impl Ledger {
     /// Otherwise the lease lapses, and the claim becomes in doubt although nothing ran.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed> {
         request.check()?;
-        match &self.fallback {
-            None => Ok(Claimed { claim: self.backend.claim(request).await?, degraded: false }),
+        let observed = self.observed();
+        let claimed = match &self.fallback {
+            None => self.backend.claim(request).await.map(|claim| Claimed { claim, degraded: false }),
             Some(fallback) => Box::pin(fallback.claim(request)).await,
+        };
+        if let Some(observed) = observed {
+            observed.claimed(request, &claimed);
         }
+        claimed
     }
 
     /// The outcome that a retry should get, if it is in memory and costs no waiting. `None` says nothing about the
     /// claim: call [`Ledger::claim`].
     pub fn cached_outcome(&self, request: &ClaimRequest) -> Option<Outcome> {
-        match self.fallback {
+        let observed = self.observed();
+        let outcome = match self.fallback {
             None if request.check().is_ok() => self.backend.cached_outcome(request),
             None | Some(_) => None,
+        };
+        if let (Some(observed), Some(outcome)) = (observed, &outcome) {
+            let claim = Claim::Done(outcome.clone());
+            observed.claimed(request, &Ok(Claimed { claim, degraded: false }));
         }
+        outcome
     }
 
     /// Claims a key, and waits for at most `wait` while another holder runs it.
@@ -177,10 +190,14 @@ impl Ledger {
     /// Renews, completes, releases or declares in doubt: for callers that hold the action as a value.
     pub async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         action.check()?;
+        let observed = self.observed();
         let settled = match &self.fallback {
             None => self.backend.settle(key, token, action).await,
             Some(fallback) => Box::pin(fallback.settle(key, token, action)).await,
         };
+        if let Some(observed) = observed {
+            observed.settled(key, action, &settled);
+        }
         if !matches!(action, Settle::Renew { .. }) {
             self.waiters.wake(key.index());
         }
@@ -202,11 +219,18 @@ impl Ledger {
         for request in requests {
             request.check()?;
         }
-        let Some((distinct, positions)) = crate::mark_batch::deduplicate(requests) else {
-            return self.mark_distinct(requests).await;
+        let observed = self.observed();
+        let marked = match crate::mark_batch::deduplicate(requests) {
+            None => self.mark_distinct(requests).await,
+            Some((distinct, positions)) => self.mark_distinct(&distinct).await.map(|marked| {
+                let now = self.backend.settings.clock.now();
+                crate::mark_batch::expand(&distinct, &positions, &marked, now)
+            }),
         };
-        let marked = self.mark_distinct(&distinct).await?;
-        Ok(crate::mark_batch::expand(&distinct, &positions, &marked, self.backend.settings.clock.now()))
+        if let Some(observed) = observed {
+            observed.marked(requests, &marked);
+        }
+        marked
     }
 
     async fn mark_distinct(&self, requests: &[mark::Request]) -> Result<Vec<Marked>> {
@@ -258,12 +282,16 @@ impl Ledger {
         if let Resolution::Done(outcome) = resolution {
             outcome.check()?;
         }
+        let observed = self.observed();
         let resolved = match &self.fallback {
             None => {
                 self.backend.call_once("resolving a claim", self.backend.inner.resolve(key, resolution)).await
             }
             Some(fallback) => fallback.resolve(key, resolution).await,
         };
+        if let Some(observed) = observed {
+            observed.resolved(key, resolution, &resolved);
+        }
         self.waiters.wake(key.index());
         resolved
     }

@@ -35,6 +35,7 @@ pub mod log;
 mod mark_batch;
 pub mod memory;
 mod metrics;
+mod observer;
 mod once;
 mod open;
 #[cfg(feature = "postgres")]
@@ -57,6 +58,7 @@ pub use fallback::FallbackSettings;
 pub use lazy_timeout::{Elapsed, LazyTimeout, lazy_timeout};
 pub use ledger::Ledger;
 pub use listing::{Page, Query, StateName, Summary};
+pub use observer::{Decision, Observer, Subject};
 pub use once::{Failure, Once, OnceError};
 pub use open::{OpenOptions, open, open_backend, open_local, open_or_defer};
 pub use renewal::Renewal;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ichido_core::{Clock, Entropy, SystemClock, SystemEntropy};
 
+use crate::observer::Observer;
+
 /// Settings of a handle.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -28,6 +30,8 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
     /// The source of randomness.
     pub entropy: Arc<dyn Entropy>,
+    /// Gets every decision.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Settings {
@@ -43,6 +47,7 @@ impl Default for Settings {
             mark_retention_ms: 6 * 3_600_000,
             clock: Arc::new(SystemClock::default()),
             entropy: Arc::new(SystemEntropy),
+            observer: None,
         }
     }
 }

@@ -1,0 +1,37 @@
+//! A local history of decisions: was this key handled, when, by which instance, and how often was it repeated?
+//!
+//! ```text
+//! ledger ──Decision──▶ queue (bounded) ──▶ writer thread ──▶ history.sqlite ◀── History: counts, timeline
+//! ```
+//!
+//! - **Recording never delays or fails a request.** A decision is put into a bounded queue. If the queue is full, or the file
+//!   cannot be written, decisions are lost and counted (`ichido_history_lost_total`).
+//! - **Everything is bounded**: recent decisions by number and age, counts by age, sources by number within an hour.
+//! - **A file that cannot be used is set aside**, and the log says so: damaged, or written by another version.
+//! - Each process has a file of its own. [`History`] reads all files of a directory, and merges them.
+
+mod read;
+mod record;
+mod recorder;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use read::{By, Count, Entry, Find, History};
+pub use recorder::{Recorder, Settings};
+
+/// An error of a history file.
+#[derive(Debug, thiserror::Error)]
+#[error("history {file}: {text}")]
+pub struct Error {
+    /// The file or directory.
+    pub file: String,
+    /// What failed.
+    pub text: String,
+}
+
+impl Error {
+    fn new(file: &std::path::Path, text: impl ToString) -> Self {
+        Self { file: file.display().to_string(), text: text.to_string() }
+    }
+}

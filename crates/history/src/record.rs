@@ -1,0 +1,155 @@
+//! A decision, as it waits in the queue and is written to the file.
+
+use std::collections::{HashMap, HashSet};
+
+use ichido_ledger::{Decision, Subject};
+use rusqlite::{Connection, params};
+
+/// Longer texts are cut.
+const TEXT_BYTES_MAX: usize = 1024;
+/// Names of metadata that tell where an event or a request comes from, the best first.
+const SOURCES: [&str; 6] = ["source", "channel_id", "repository", "account", "tenant", "app_id"];
+/// Different sources that are counted for one route in one hour. The others are counted together.
+const SOURCES_MAX: usize = 100;
+/// Counts the sources beyond [`SOURCES_MAX`].
+const OTHER: &str = "(other)";
+const HOUR_MS: u64 = 3_600_000;
+
+/// A decision that waits to be written.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    at: u64,
+    /// The first eight bytes of the key's hash, which the log prints too.
+    tag: i64,
+    key: Box<str>,
+    route: Box<str>,
+    source: Option<Box<str>>,
+    result: &'static str,
+    latency_us: u64,
+    degraded: bool,
+    detail: Option<Box<str>>,
+}
+
+impl Recorded {
+    pub(crate) fn of(decision: &Decision<'_>) -> Self {
+        let (index, key, route) = match decision.subject {
+            Subject::Claim(key) => (key.index(), key.text(), &*key.scope().route),
+            Subject::Mark(key) => (key.index(), key.text(), "events"),
+        };
+        let source =
+            decision.metadata.and_then(|metadata| SOURCES.iter().find_map(|name| metadata.get(name)));
+        Self {
+            at: decision.at.0,
+            tag: tag(index.as_bytes()),
+            key: cut(key),
+            route: cut(route),
+            source: source.map(cut),
+            result: decision.result,
+            latency_us: u64::try_from(decision.latency.as_micros()).unwrap_or(u64::MAX),
+            degraded: decision.is_degraded,
+            detail: decision.detail.map(cut),
+        }
+    }
+}
+
+/// The first eight bytes of a hash as a number that SQLite can store.
+pub(crate) fn tag(hash: &[u8]) -> i64 {
+    hash.first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
+}
+
+fn cut(text: &str) -> Box<str> {
+    let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].into()
+}
+
+/// The sources that are counted by themselves, for each route in the present hour.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    hour: u64,
+    known: HashMap<Box<str>, HashSet<Box<str>>>,
+}
+
+impl Sources {
+    fn admit<'a>(&mut self, hour: u64, record: &'a Recorded) -> &'a str {
+        let Some(source) = &record.source else { return "" };
+        if hour != self.hour {
+            self.hour = hour;
+            self.known.clear();
+        }
+        let known = self.known.entry(record.route.clone()).or_default();
+        if known.contains(source) || (known.len() < SOURCES_MAX && known.insert(source.clone())) {
+            source
+        } else {
+            OTHER
+        }
+    }
+}
+
+/// Number of decisions, and their latencies in microseconds: all together, and the largest.
+type Sums = (u64, u64, u64);
+
+/// Writes decisions in one transaction.
+pub(crate) fn write(
+    connection: &mut Connection,
+    records: &[Recorded],
+    sources: &mut Sources,
+) -> rusqlite::Result<()> {
+    let mut sums: HashMap<(u64, &str, &str, &str, bool), Sums> = HashMap::new();
+    let transaction = connection.transaction()?;
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO decisions (at, tag, key, route, source, result, latency_us, degraded, detail)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        for record in records {
+            let latency_us = i64::try_from(record.latency_us).unwrap_or(i64::MAX);
+            insert.execute(params![
+                i64::try_from(record.at).unwrap_or(i64::MAX),
+                record.tag,
+                &*record.key,
+                &*record.route,
+                record.source.as_deref(),
+                record.result,
+                latency_us,
+                record.degraded,
+                record.detail.as_deref(),
+            ])?;
+            let hour = record.at / HOUR_MS;
+            let source = sources.admit(hour, record);
+            let sum = sums.entry((hour, &record.route, source, record.result, record.degraded)).or_default();
+            *sum = (sum.0 + 1, sum.1 + record.latency_us, sum.2.max(record.latency_us));
+        }
+        let mut add = transaction.prepare_cached(
+            "INSERT INTO hours (hour, route, source, result, degraded, count, latency_us, latency_max_us)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT DO UPDATE SET count = count + excluded.count, latency_us = latency_us + excluded.latency_us,
+                 latency_max_us = max(latency_max_us, excluded.latency_max_us)",
+        )?;
+        for ((hour, route, source, result, degraded), (count, total, max)) in sums {
+            let [hour, count, total, max] =
+                [hour, count, total, max].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+            add.execute(params![hour, route, source, result, degraded, count, total, max])?;
+        }
+    }
+    transaction.commit()
+}
+
+/// Removes what is too old, and the oldest decisions if there are too many.
+pub(crate) fn prune(
+    connection: &Connection,
+    now_ms: u64,
+    decisions_max: u64,
+    decisions_ms: u64,
+    counts_ms: u64,
+) -> rusqlite::Result<()> {
+    let before = |age: u64| i64::try_from(now_ms.saturating_sub(age)).unwrap_or(i64::MAX);
+    let max = i64::try_from(decisions_max).unwrap_or(i64::MAX);
+    connection.execute(
+        "DELETE FROM decisions WHERE id <= (SELECT coalesce(max(id), 0) FROM decisions) - ?1
+             OR id < (SELECT min(id) FROM decisions WHERE at >= ?2)",
+        params![max, before(decisions_ms)],
+    )?;
+    let hour_ms = i64::try_from(HOUR_MS).unwrap_or(i64::MAX);
+    connection.execute("DELETE FROM hours WHERE hour < ?1", [before(counts_ms) / hour_ms])?;
+    Ok(())
+}

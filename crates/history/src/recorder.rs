@@ -1,0 +1,226 @@
+//! Records decisions in a thread of its own.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ichido_core::Clock;
+use ichido_ledger::{Decision, Observer};
+use metrics::{Counter, counter};
+use rusqlite::Connection;
+
+use crate::record::{self, Recorded, Sources};
+use crate::{Error, schema};
+
+/// Decisions that wait to be written. Further ones are lost, and counted.
+const QUEUE_MAX: usize = 16 * 1024;
+/// How long decisions wait before they are written together.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How often old decisions are removed.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
+/// Processes that can use one directory at the same time.
+const FILES_MAX: u32 = 64;
+
+/// What is kept, and for how long.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The directory of the files.
+    pub dir: PathBuf,
+    /// The name of this instance.
+    pub instance: String,
+    /// Recent decisions that are kept one by one.
+    pub decisions_max: u64,
+    /// How long they are kept at most.
+    pub decisions_age: Duration,
+    /// How long counts are kept.
+    pub counts_age: Duration,
+    /// The source of time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Records what a ledger decides.
+#[derive(Debug)]
+pub struct Recorder {
+    queue: Arc<Queue>,
+    writing: Mutex<Option<JoinHandle<()>>>,
+    path: PathBuf,
+    _lock: File,
+}
+
+#[derive(Debug)]
+struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+    lost: Lost,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Recorded>,
+    is_closed: bool,
+}
+
+struct Lost(Counter);
+
+impl std::fmt::Debug for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lost")
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a while, and returns what has come in. `None` after the end.
+    fn take(&self) -> Option<Vec<Recorded>> {
+        let is_idle = |state: &mut State| state.waiting.len() < QUEUE_MAX / 2 && !state.is_closed;
+        let waited = self.wake.wait_timeout_while(self.lock(), INTERVAL, is_idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match state.is_closed && state.waiting.is_empty() {
+            true => None,
+            false => Some(std::mem::take(&mut state.waiting)),
+        }
+    }
+}
+
+impl Observer for Recorder {
+    fn decided(&self, decision: &Decision<'_>) {
+        let recorded = Recorded::of(decision);
+        let mut state = self.queue.lock();
+        if state.waiting.len() >= QUEUE_MAX || state.is_closed {
+            drop(state);
+            self.queue.lost.0.increment(1);
+            return;
+        }
+        state.waiting.push(recorded);
+        if state.waiting.len() == QUEUE_MAX / 2 {
+            self.queue.wake.notify_one();
+        }
+    }
+}
+
+impl Recorder {
+    /// Opens a file in the directory that no other process uses, and starts to record.
+    pub fn start(settings: Settings) -> Result<Self, Error> {
+        let failed = |error: &dyn ToString| Error::new(&settings.dir, error.to_string());
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&settings.dir)
+            .map_err(|error| failed(&error))?;
+        let (path, lock) = take_file(&settings.dir).map_err(|error| failed(&error))?;
+        let connection = schema::open(&path, &settings.instance).map_err(|error| Error::new(&path, error))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
+        let queue = Arc::new(Queue {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            lost: Lost(counter!("ichido_history_lost_total")),
+        });
+        let writer = Writer {
+            queue: queue.clone(),
+            path: path.clone(),
+            connection: Some(connection),
+            sources: Sources::default(),
+            pruned_at: None,
+            has_failed: false,
+            settings,
+        };
+        let thread = std::thread::Builder::new().name("ichido:history".to_owned());
+        let writing = thread.spawn(|| writer.run()).map_err(|error| Error::new(&path, error))?;
+        Ok(Self { queue, writing: Mutex::new(Some(writing)), path, _lock: lock })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what is waiting, and stops. Blocks until that is done.
+    pub fn close(&self) {
+        self.queue.lock().is_closed = true;
+        self.queue.wake.notify_one();
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if writing.is_some_and(|writing| writing.join().is_err()) {
+            tracing::error!("the history's writer panicked");
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The first file of the directory that no other process has locked.
+fn take_file(dir: &Path) -> std::io::Result<(PathBuf, File)> {
+    for number in 1..=FILES_MAX {
+        let lock = dir.join(format!("history-{number}.lock"));
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
+        if lock.try_lock().is_ok() {
+            return Ok((dir.join(format!("history-{number}.sqlite")), lock));
+        }
+    }
+    Err(std::io::Error::other(format!("{FILES_MAX} processes are using it already")))
+}
+
+struct Writer {
+    queue: Arc<Queue>,
+    path: PathBuf,
+    /// `None` if the file could not be opened again.
+    connection: Option<Connection>,
+    sources: Sources,
+    pruned_at: Option<Instant>,
+    /// Whether the last write failed. An outage is logged once.
+    has_failed: bool,
+    settings: Settings,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Some(records) = self.queue.take() {
+            match self.write(&records) {
+                Ok(()) if self.has_failed => {
+                    self.has_failed = false;
+                    tracing::info!(file = %self.path.display(), "history is recorded again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    self.queue.lost.0.increment(records.len() as u64);
+                    if !std::mem::replace(&mut self.has_failed, true) {
+                        tracing::warn!(file = %self.path.display(), %error, "cannot record history");
+                    }
+                    if schema::is_unusable(&error) {
+                        self.connection = None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, records: &[Recorded]) -> rusqlite::Result<()> {
+        let is_due = self.pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_INTERVAL);
+        if records.is_empty() && !is_due {
+            return Ok(());
+        }
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            None => self.connection.insert(schema::open(&self.path, &self.settings.instance)?),
+        };
+        if !records.is_empty() {
+            record::write(connection, records, &mut self.sources)?;
+        }
+        if is_due {
+            let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            let Settings { decisions_max, decisions_age, counts_age, clock, .. } = &self.settings;
+            record::prune(connection, clock.now().0, *decisions_max, ms(*decisions_age), ms(*counts_age))?;
+            self.pruned_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The tables of a history file, and opening it.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+/// The version of the tables. A file of another version is set aside.
+const VERSION: i64 = 1;
+const TABLES: &str = "
+CREATE TABLE decisions (
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, tag INTEGER NOT NULL, key TEXT NOT NULL, route TEXT NOT NULL,
+    source TEXT, result TEXT NOT NULL, latency_us INTEGER NOT NULL, degraded INTEGER NOT NULL, detail TEXT
+);
+CREATE INDEX decisions_tag ON decisions (tag);
+CREATE INDEX decisions_key ON decisions (key);
+CREATE TABLE hours (
+    hour INTEGER NOT NULL, route TEXT NOT NULL, source TEXT NOT NULL, result TEXT NOT NULL, degraded INTEGER NOT NULL,
+    count INTEGER NOT NULL, latency_us INTEGER NOT NULL, latency_max_us INTEGER NOT NULL,
+    PRIMARY KEY (hour, route, source, result, degraded)
+) WITHOUT ROWID;
+CREATE TABLE instance (name TEXT NOT NULL);
+";
+
+/// Opens a file to write, and creates it if there is none. A file that cannot be used is set aside.
+pub(crate) fn open(path: &Path, instance: &str) -> rusqlite::Result<Connection> {
+    match try_open(path, instance) {
+        Ok(connection) => Ok(connection),
+        Err(error) if is_unusable(&error) => {
+            let aside = set_aside(path);
+            tracing::warn!(
+                file = %path.display(),
+                %error,
+                set_aside = aside.as_deref().map(|path| path.display().to_string()),
+                "history file cannot be used; starting a new one"
+            );
+            try_open(path, instance)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn try_open(path: &Path, instance: &str) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    // Losing the last second in a power failure is acceptable for a history; a damaged file is not.
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000;",
+    )?;
+    match version(&connection)? {
+        0 => {
+            connection.execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"))?
+        }
+        VERSION => {}
+        other => return Err(other_version(other)),
+    }
+    connection.query_row("PRAGMA quick_check(1)", [], |row| match row.get::<_, String>(0)?.as_str() {
+        "ok" => Ok(()),
+        _ => Err(corrupt()),
+    })?;
+    connection.execute("DELETE FROM instance", [])?;
+    connection.execute("INSERT INTO instance (name) VALUES (?1)", [instance])?;
+    Ok(connection)
+}
+
+/// Opens a file to read. `None` if it is not a history of this version.
+pub(crate) fn open_to_read(path: &Path) -> rusqlite::Result<Option<Connection>> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    Ok((version(&connection)? == VERSION).then_some(connection))
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+fn other_version(version: i64) -> rusqlite::Error {
+    let text = format!("it has version {version}, and this program reads version {VERSION}");
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB), Some(text))
+}
+
+fn corrupt() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), None)
+}
+
+/// Whether another try with the same file would fail as well.
+pub(crate) fn is_unusable(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+        || matches!(error, rusqlite::Error::SqliteFailure(code, _) if code.extended_code == rusqlite::ffi::SQLITE_ERROR)
+}
+
+/// Renames a file, with its log. Returns its new name.
+fn set_aside(path: &Path) -> Option<PathBuf> {
+    let aside = (1..1_000)
+        .map(|number| extended(path, &format!(".unusable-{number}")))
+        .find(|path| !path.exists())?;
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(extended(path, suffix));
+    }
+    std::fs::rename(path, &aside).ok()?;
+    Some(aside)
+}
+
+fn extended(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

@@ -1,0 +1,191 @@
+//! The promises of a history.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{Key, ManualClock, MarkKey, Metadata, Scope, Timestamp};
+use ichido_ledger::{Decision, Observer, Subject};
+
+use crate::{By, Count, Find, History, Recorder, Settings};
+
+const HOUR_MS: u64 = 3_600_000;
+const DAY: Duration = Duration::from_secs(86_400);
+const START: Timestamp = Timestamp(1_700_000_000_000);
+
+fn settings(dir: &Path, now: Timestamp) -> Settings {
+    Settings {
+        dir: dir.to_owned(),
+        instance: "one".to_owned(),
+        decisions_max: 1_000,
+        decisions_age: 7 * DAY,
+        counts_age: 30 * DAY,
+        clock: Arc::new(ManualClock::at(now)),
+    }
+}
+
+fn start(dir: &Path) -> Recorder {
+    Recorder::start(settings(dir, START)).unwrap()
+}
+
+fn channel(name: &str) -> Metadata {
+    Metadata::new([("channel_id".to_owned(), name.to_owned())]).unwrap()
+}
+
+/// Records a decision about an event.
+fn event(recorder: &Recorder, at: Timestamp, key: &str, channel_id: &str, result: &'static str) {
+    let (key, metadata) = (MarkKey::new(key).unwrap(), channel(channel_id));
+    let (subject, latency) = (Subject::Mark(&key), Duration::from_micros(250));
+    recorder.decided(&Decision {
+        at,
+        subject,
+        metadata: Some(&metadata),
+        result,
+        detail: None,
+        latency,
+        is_degraded: false,
+    });
+}
+
+fn read(dir: &Path) -> History {
+    History::open(&[dir.to_owned()]).unwrap()
+}
+
+fn counts(dir: &Path, by: By) -> Vec<(String, String, u64)> {
+    let counts = read(dir).counts(by, 0, u64::MAX).unwrap();
+    counts.into_iter().map(|Count { group, result, count, .. }| (group, result, count)).collect()
+}
+
+fn row(group: &str, result: &str, count: u64) -> (String, String, u64) {
+    (group.to_owned(), result.to_owned(), count)
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let names =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| !name.contains("-wal") && !name.contains("-shm")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn decisions_are_counted_and_found_by_key_and_by_hash() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = start(dir.path());
+    event(&recorder, START, "E1", "C1", "new");
+    event(&recorder, Timestamp(START.0 + 5), "E1", "C1", "duplicate");
+    event(&recorder, Timestamp(START.0 + HOUR_MS), "E2", "C2", "new");
+    let key = Key::new(Scope::new("", "POST /orders"), "E1\u{1b}[31m").unwrap();
+    recorder.decided(&Decision {
+        at: START,
+        subject: Subject::Claim(&key),
+        metadata: None,
+        result: "in-doubt",
+        detail: Some("the lease lapsed"),
+        latency: Duration::ZERO,
+        is_degraded: true,
+    });
+    recorder.close();
+    let results = counts(dir.path(), By::Source);
+    assert_eq!(
+        results,
+        [row("", "in-doubt", 1), row("C1", "duplicate", 1), row("C1", "new", 1), row("C2", "new", 1)]
+    );
+    assert_eq!(counts(dir.path(), By::Route)[0], row("POST /orders", "in-doubt", 1));
+    assert_eq!(counts(dir.path(), By::Hour).len(), 4);
+    assert_eq!(counts(dir.path(), By::Instance).len(), 3);
+    let duplicates = &read(dir.path()).counts(By::Result, 0, u64::MAX).unwrap()[0];
+    assert_eq!((duplicates.count, duplicates.latency_mean_us, duplicates.degraded), (1, 250, 0));
+
+    let history = read(dir.path());
+    let timeline = history.timeline(Find::Key("E1")).unwrap();
+    assert_eq!(timeline.iter().map(|entry| entry.result.as_str()).collect::<Vec<_>>(), ["new", "duplicate"]);
+    assert_eq!((timeline[0].source.as_deref(), timeline[0].instance.as_str()), (Some("C1"), "one"));
+    let doubt = history.timeline(Find::Hash(key.index().as_bytes())).unwrap();
+    assert_eq!(
+        (doubt.len(), doubt[0].detail.as_deref(), doubt[0].degraded),
+        (1, Some("the lease lapsed"), true)
+    );
+    assert!(key.index().to_string().starts_with(&doubt[0].hash), "{}", doubt[0].hash);
+}
+
+#[test]
+fn instances_have_files_of_their_own_and_are_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (start(dir.path()), start(dir.path()));
+    assert_ne!(one.path(), two.path());
+    event(&one, START, "E1", "C1", "new");
+    event(&two, Timestamp(START.0 + 1), "E1", "C1", "duplicate");
+    (one.close(), two.close());
+    assert_eq!(counts(dir.path(), By::Source), [row("C1", "duplicate", 1), row("C1", "new", 1)]);
+    assert_eq!(read(dir.path()).timeline(Find::Key("E1")).unwrap().len(), 2);
+    // A file that was released is used again.
+    drop((one, two));
+    assert!(start(dir.path()).path().ends_with("history-1.sqlite"));
+}
+
+#[test]
+fn everything_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = start(dir.path());
+    for number in 0..10_000 {
+        event(&recorder, START, &format!("E{number}"), &format!("C{number}"), "new");
+    }
+    recorder.close();
+    let sources = counts(dir.path(), By::Source);
+    assert_eq!(sources.len(), 101, "100 channels, and the others together");
+    assert_eq!(sources.iter().find(|(source, ..)| source == "(other)").unwrap().2, 9_900);
+    let kept = (0..10_000).step_by(100).filter(|number| !timeline(dir.path(), *number).is_empty()).count();
+    assert_eq!(kept, 10, "the newest thousand are kept one by one");
+    drop(recorder);
+    // A clock that jumps ahead ages what is there; one that jumps back does no harm.
+    for (jump, left) in [(Timestamp(START.0 + 31 * 24 * HOUR_MS), 1), (Timestamp(1), 2)] {
+        let recorder = Recorder::start(settings(dir.path(), jump)).unwrap();
+        event(&recorder, jump, "after", "C1", "new");
+        recorder.close();
+        assert_eq!(counts(dir.path(), By::Source).iter().map(|(.., count)| count).sum::<u64>(), left);
+    }
+}
+
+fn timeline(dir: &Path, number: usize) -> Vec<crate::Entry> {
+    read(dir).timeline(Find::Key(&format!("E{number}"))).unwrap()
+}
+
+#[test]
+fn file_that_cannot_be_used_is_set_aside() {
+    for damage in [&b"not a database, but long enough to be one header"[..], b""] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history-1.sqlite");
+        std::fs::write(&path, damage.repeat(100)).unwrap();
+        let recorder = start(dir.path());
+        event(&recorder, START, "E1", "C1", "new");
+        recorder.close();
+        assert_eq!(counts(dir.path(), By::Source), [row("C1", "new", 1)]);
+        assert_eq!(files(dir.path()).contains(&"history-1.sqlite.unusable-1".to_owned()), !damage.is_empty());
+    }
+}
+
+#[test]
+fn file_of_another_version_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(start(dir.path()));
+    let path: PathBuf = dir.path().join("history-1.sqlite");
+    rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 9").unwrap();
+    let text = read(dir.path()).counts(By::Hour, 0, u64::MAX).unwrap_err().to_string();
+    assert!(text.contains("another version") && text.contains("history-1.sqlite"), "{text}");
+    let recorder = start(dir.path());
+    event(&recorder, START, "E1", "C1", "new");
+    recorder.close();
+    assert_eq!(counts(dir.path(), By::Source).len(), 1);
+    assert!(files(dir.path()).contains(&"history-1.sqlite.unusable-1".to_owned()));
+}
+
+#[test]
+fn directory_without_a_history_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = History::open(&[dir.path().to_owned()]).unwrap_err().to_string();
+    assert!(
+        text.contains("nothing was recorded") && text.contains(&dir.path().display().to_string()),
+        "{text}"
+    );
+}

@@ -1,0 +1,99 @@
+//! Tells the observer what was decided.
+
+use std::time::Duration;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::{Claim, ClaimRequest, DoubtReason, Key, Metadata, Resolution, Resolved, Settle, Settled};
+
+use super::Ledger;
+use crate::observer::{Decision, Observer, Subject};
+use crate::{Claimed, Marked, Result};
+
+/// An observer, and when the call began that it will hear of.
+pub(super) struct Observed<'a> {
+    ledger: &'a Ledger,
+    observer: &'a dyn Observer,
+    started: Duration,
+}
+
+impl Ledger {
+    /// Starts a call, if somebody observes it.
+    pub(super) fn observed(&self) -> Option<Observed<'_>> {
+        let settings = &self.backend.settings;
+        let observer = settings.observer.as_deref()?;
+        Some(Observed { ledger: self, observer, started: settings.clock.steady() })
+    }
+}
+
+impl Observed<'_> {
+    fn decided(
+        &self,
+        subject: Subject<'_>,
+        metadata: Option<&Metadata>,
+        result: &'static str,
+        detail: Option<&str>,
+        is_degraded: bool,
+    ) {
+        let clock = &self.ledger.backend.settings.clock;
+        let latency = clock.steady().saturating_sub(self.started);
+        let decision = Decision { at: clock.now(), subject, metadata, result, detail, latency, is_degraded };
+        self.observer.decided(&decision);
+    }
+
+    pub(super) fn claimed(&self, request: &ClaimRequest, claimed: &Result<Claimed>) {
+        let (result, detail) = match claimed.as_ref().map(|claimed| &claimed.claim) {
+            Ok(Claim::Granted(_)) => ("granted", None),
+            Ok(Claim::Done(_)) => ("replayed", None),
+            Ok(Claim::Held { .. }) => ("in-flight", None),
+            Ok(Claim::InDoubt(doubt)) => ("in-doubt", Some(reason(&doubt.reason))),
+            Ok(Claim::Mismatch) => ("key-reused", None),
+            Ok(Claim::CallerChanged) => ("caller-changed", None),
+            Err(_) => ("unavailable", None),
+        };
+        let is_degraded = claimed.as_ref().is_ok_and(|claimed| claimed.degraded);
+        self.decided(Subject::Claim(&request.key), Some(&request.metadata), result, detail, is_degraded);
+    }
+
+    pub(super) fn settled(&self, key: &Key, action: &Settle, settled: &Result<Settled>) {
+        let (result, detail) = match (action, settled) {
+            (_, Err(_)) => ("unavailable", None),
+            (_, Ok(Settled::Stale(_))) => ("stale", None),
+            (Settle::Renew { .. }, Ok(Settled::Applied)) => ("renewed", None),
+            (Settle::Complete(_), Ok(Settled::Applied)) => ("completed", None),
+            (Settle::Release, Ok(Settled::Applied)) => ("released", None),
+            (Settle::Doubt(reason), Ok(Settled::Applied)) => ("declared-in-doubt", Some(reason.as_str())),
+        };
+        self.decided(Subject::Claim(key), None, result, detail, false);
+    }
+
+    pub(super) fn resolved(&self, key: &Key, resolution: &Resolution, resolved: &Result<Resolved>) {
+        if let Ok(Resolved::Applied) = resolved {
+            let result = match resolution {
+                Resolution::Done(_) => "resolved-as-done",
+                Resolution::Absent => "resolved-as-absent",
+                Resolution::Release => "released-by-operator",
+            };
+            self.decided(Subject::Claim(key), None, result, None, false);
+        }
+    }
+
+    pub(super) fn marked(&self, requests: &[mark::Request], marked: &Result<Vec<Marked>>) {
+        for (at, request) in requests.iter().enumerate() {
+            let found = marked.as_ref().ok().and_then(|marked| marked.get(at));
+            let (result, is_degraded) = match found {
+                Some(Marked { mark: Mark::New, degraded }) => ("new", *degraded),
+                Some(Marked { mark: Mark::Seen { .. }, degraded }) => ("duplicate", *degraded),
+                None => ("unavailable", false),
+            };
+            self.decided(Subject::Mark(&request.key), Some(&request.metadata), result, None, is_degraded);
+        }
+    }
+}
+
+fn reason(reason: &DoubtReason) -> &str {
+    match reason {
+        DoubtReason::LeaseLapsed => "the lease lapsed",
+        DoubtReason::HolderGone => "its holder is gone",
+        DoubtReason::Declared(text) => text,
+    }
+}
