@@ -180,6 +180,7 @@ impl MarkQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkPage {
     /// The marks.
+    #[serde(rename = "events")]
     pub marks: Vec<MarkSummary>,
     /// The cursor of the next page, if there may be one.
     pub cursor: Option<String>,
