@@ -62,12 +62,12 @@ pub fn instance(event: &MarkSummary) -> Option<&str> {
     event.metadata.iter().find(|(name, _)| *name == "lambda_instance_id").map(|(_, value)| value)
 }
 
-/// The longest reason in the audit log.
-pub const REASON_BYTES_MAX: usize = 1024;
+/// The longest reason in the audit log, in characters.
+pub const REASON_CHARS_MAX: usize = 1024;
 
 /// Whether a text can be the reason of an action.
 pub fn is_reason(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= REASON_BYTES_MAX
+    (1..=REASON_CHARS_MAX).contains(&text.chars().count())
 }
 
 /// How a claim in doubt is resolved.

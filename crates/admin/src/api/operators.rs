@@ -16,8 +16,9 @@ use crate::audit_log::Actor;
 use crate::json_object::Object;
 use crate::limits::BODY_TIMEOUT;
 use crate::operator::wire::{BackupBody, ForgetBody, ListQuery, ReleaseBody, ResolveBody};
-use crate::operator::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolvedClaim};
-use crate::operator::{REASON_BYTES_MAX, is_reason};
+use crate::operator::{
+    ClaimSelector, ClaimView, Operator, PAGE_MAX, REASON_CHARS_MAX, Refusal, ResolvedClaim, is_reason,
+};
 use crate::state::AppState;
 use ichido_serve::Problem;
 
@@ -201,7 +202,7 @@ pub(super) fn check_reason(reason: &str) -> Result<(), Problem> {
     match is_reason(reason) {
         true => Ok(()),
         false => {
-            let detail = format!("reason must be a text of 1 to {REASON_BYTES_MAX} bytes.");
+            let detail = format!("reason must have 1 to {REASON_CHARS_MAX} characters.");
             Err(invalid(StatusCode::UNPROCESSABLE_ENTITY, detail))
         }
     }

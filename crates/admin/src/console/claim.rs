@@ -15,7 +15,7 @@ use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, time};
 use super::translations::Translations;
 use crate::browser::see_other;
-use crate::operator::{ClaimSelector, ClaimView, Operator, REASON_BYTES_MAX, Refusal, ResolveAs, is_reason};
+use crate::operator::{ClaimSelector, ClaimView, Operator, REASON_CHARS_MAX, Refusal, ResolveAs, is_reason};
 use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
@@ -141,7 +141,7 @@ pub(super) async fn confirm(
             @if action == Action::Forget {
                 @if let Some(at) = claim.completed_at { input type="hidden" name="completed_at" value=(at.0); }
                 label for="reason" { (t.forget_reason) }
-                input #reason type="text" name="reason" required maxlength=(REASON_BYTES_MAX) autocomplete="off";
+                input #reason type="text" name="reason" required maxlength=(REASON_CHARS_MAX) autocomplete="off";
             }
             @if action == Action::Done {
                 label for="outcome" { (t.duplicate_response) }
@@ -277,7 +277,7 @@ fn actions(claim: &Summary, t: &'static Translations) -> Markup {
     html! {
         @if !actions.is_empty() {
             section aria-labelledby="resolve" {
-                h2 #resolve { (t.resolve_heading) }
+                h2 #resolve { (if claim.state == StateName::Done { t.run_again_heading } else { t.resolve_heading }) }
                 @if claim.state == StateName::InDoubt { p { (t.check_first) } }
                 ul.choices {
                     @for action in actions {

@@ -16,7 +16,7 @@ use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, table_under_heading, time};
 use super::translations::Translations;
 use crate::browser::see_other;
-use crate::operator::{Operator, REASON_BYTES_MAX, Refusal, instance, is_reason};
+use crate::operator::{Operator, REASON_CHARS_MAX, Refusal, instance, is_reason};
 use ichido_serve::visible;
 
 #[derive(Debug, Default, Deserialize)]
@@ -137,10 +137,13 @@ pub(super) async fn event(
     let body = html! {
         (facts(&about(&event, t)))
         @if view.may_act() {
-            ul.choices {
-                li {
-                    a.button href=(link("/events/forget", &[("key", &event.key)])) { (t.forget_event) "…" }
-                    span.hint { (t.forget_event_means) }
+            section aria-labelledby="again" {
+                h2 #again { (t.run_again_heading) }
+                ul.choices {
+                    li {
+                        a.button href=(link("/events/forget", &[("key", &event.key)])) { (t.forget_event) "…" }
+                        span.hint { (t.forget_event_means) }
+                    }
                 }
             }
         }
@@ -172,7 +175,7 @@ pub(super) async fn confirm(
             input type="hidden" name="key" value=(event.key);
             input type="hidden" name="first_seen" value=(event.first_seen.0);
             label for="reason" { (t.forget_event_reason) }
-            input #reason type="text" name="reason" maxlength=(REASON_BYTES_MAX) autocomplete="off";
+            input #reason type="text" name="reason" maxlength=(REASON_CHARS_MAX) autocomplete="off";
             div.choice {
                 button.strong type="submit" { (t.forget_event) }
                 a href=(link("/events/one", &[("key", &event.key)])) { (t.cancel) }

@@ -192,6 +192,7 @@ translations! {
     action_release: "Release the key", "キーを解放する";
     action_release_means: "The lease is still valid. Do this only if its holder is gone and the effect did not happen. The next request with this key runs it.",
         "リースはまだ有効です。保持者が停止していて、処理が実行されていないことを確認した場合にのみ実行してください。このキーの次のリクエストで処理が実行されます。";
+    run_again_heading: "If it must run again", "もう一度処理する場合";
     action_forget: "Forget this claim", "この claim を取り消す";
     action_forget_means: "Do this only if the effect did not happen although the claim is done. The stored response is removed, and the next request with this key runs the effect.",
         "claim は完了していますが、実際には処理が実行されていない場合にのみ実行してください。保存済みの応答は削除され、このキーの次のリクエストで処理が実行されます。";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 
 use super::Common;
-use ichido_admin::operator::{REASON_BYTES_MAX, is_reason};
+use ichido_admin::operator::{REASON_CHARS_MAX, is_reason};
 
 const RESTORE_EXAMPLES: &str = "\
 Example, with the gateway stopped:
@@ -145,6 +145,6 @@ pub(crate) enum End {
 pub(super) fn parse_reason(text: &str) -> Result<String, String> {
     match is_reason(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("expected a text of 1 to {REASON_BYTES_MAX} bytes")),
+        false => Err(format!("expected 1 to {REASON_CHARS_MAX} characters")),
     }
 }

@@ -8,7 +8,7 @@ use ichido_testkit::required_env;
 use serde_json::{Value, json};
 
 use crate::serving::Serving;
-use crate::{json, ok, refused};
+use crate::{json, ok, refused, run, stderr};
 
 /// Marks two events under a prefix, and one that is not.
 async fn fill(url: &str, prefix: &str) {
@@ -88,6 +88,16 @@ async fn commands_work_on_servers() {
         let (url, prefix) = (required_env(name), format!("events-{}-", unique()));
         fill(&url, &prefix).await;
         operate(&url, &prefix);
+    }
+}
+
+#[test]
+fn completed_claim_is_forgotten_only_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    for reason in [&[][..], &["--reason", ""]] {
+        let output = run(dir.path(), &[&["ledger", "forget", "k", "--yes"], reason].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--reason <TEXT>"), "{}", stderr(&output));
     }
 }
 

@@ -63,8 +63,6 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
     assert_eq!(shown["state"], "done");
     assert!(ok(&["ledger", "show", &key("doubt")]).contains("alice"));
 
-    assert!(refused(&["ledger", "forget", &key("done"), "--yes"], 2).contains("--reason"));
-    assert!(refused(&["ledger", "forget", &key("done"), "--reason", " ", "--yes"], 2).contains("1 to 1024"));
     let running = refused(&["ledger", "resolve", &key("running"), "--as", "done"], 1);
     assert!(running.contains("it is running with a valid lease"), "{running}");
     for open in ["running", "doubt"] {
