@@ -78,7 +78,7 @@ fn claims_and_events_are_forgotten() {
     let mut shell = Shell::new();
     let mut claims = Serving::claims(shell.dir.path(), "file:data/ledger", None);
     let granted = claims.post("/v1/claims", r#"{"key":"Ev07C"}"#);
-    let body = serde_json::json!({ "key": "Ev07C", "token": granted.json()["token"] });
+    let body = serde_json::json!({ "key": "Ev07C", "token": granted.json()["token"], "outcome": "ok" });
     assert_eq!(claims.post("/v1/claims/complete", &body.to_string()).status, 200);
     let events = r#"{"events":[{"key":"Ev07D","metadata":{"lambda_instance_id":"bot-1"}}]}"#;
     assert_eq!(claims.post("/v1/events/check", events).status, 200);
