@@ -13,6 +13,7 @@ mod request;
 mod streaming;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -88,6 +89,7 @@ where
     let accepts_gzip = content_encoding::accepts_gzip(&claimable.parts.headers);
     let request = KeyedRequest { shared: shared.clone(), trace, claimable, accepts_gzip };
     if let Some(outcome) = cached_outcome(&request) {
+        request.log_event_check(false, Duration::ZERO);
         return Ok(finish(&request, replay(&request, outcome)));
     }
     if let Err(problem) = &request.claimable.slot {

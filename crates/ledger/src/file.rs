@@ -115,6 +115,11 @@ impl File {
         Ok(File { shared, ended })
     }
 
+    /// Bytes of zeros that were written ahead of records since the store was opened, for measurements.
+    pub fn zeros_written(&self) -> u64 {
+        self.shared.view().map_or(0, |view| view.spares.zeros.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
     /// Hands a call to the writer and waits for its answer.
     async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<T> {
         let (reply, answer) = oneshot::channel();

@@ -131,7 +131,11 @@ fn build_for_systems(root: &Path, program: &Path, version: &str, dist: &Path) ->
     phase.end();
     let mut sbom = Command::new("python3");
     sbom.arg(root.join(SBOM)).arg(root.join("Cargo.lock")).stdin(fs::File::open(&crates)?);
-    fs::write(dist.join(format!("ichido-{version}.cdx.json")), run_quietly(&mut sbom)?)?;
+    let output = sbom.output().with_context(|| format!("cannot start {sbom:?}"))?;
+    if !output.status.success() {
+        bail!("{SBOM} failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    fs::write(dist.join(format!("ichido-{version}.cdx.json")), output.stdout)?;
     let phase = Phase::begin(format!("ran {IMAGE}"));
     let archive = dist.join(format!("ichido-{version}-image.tar"));
     run_quietly(Command::new(root.join(IMAGE)).args([program, &crates, &archive]))?;

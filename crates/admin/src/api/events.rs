@@ -23,6 +23,11 @@ use crate::operator::Refusal;
 use crate::state::AppState;
 use ichido_serve::Problem;
 
+/// Why an event is not new. Bots compare these texts.
+const SEEN: &str = "Already processed by another instance";
+/// The same while the ledger is unavailable: only this process was asked.
+const SEEN_IN_MEMORY: &str = "In-memory duplicate check";
+
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Batch<'a> {
@@ -167,9 +172,9 @@ fn results(requests: &[mark::Request], marked: &[Marked]) -> Vec<u8> {
         match &marked.mark {
             Mark::New => out.extend_from_slice(b",\"is_new\":true"),
             Mark::Seen { first_seen, metadata } => {
-                out.extend_from_slice(
-                    b",\"is_new\":false,\"reason\":\"already processed\",\"first_seen\":\"",
-                );
+                out.extend_from_slice(b",\"is_new\":false,\"reason\":");
+                push_json(&mut out, if marked.degraded { SEEN_IN_MEMORY } else { SEEN });
+                out.extend_from_slice(b",\"first_seen\":\"");
                 out.extend_from_slice(time(*first_seen).as_bytes());
                 out.extend_from_slice(b"\",\"metadata\":");
                 push_json(&mut out, metadata);
@@ -205,7 +210,7 @@ mod tests {
             response,
             json!({"results": [
                 {"key": "a\"\u{1}", "is_new": true, "degraded": false},
-                {"key": "キー", "is_new": false, "reason": "already processed",
+                {"key": "キー", "is_new": false, "reason": "In-memory duplicate check",
                     "first_seen": "2025-01-18T12:05:30.25Z", "metadata": {"file\"": "F\n1"}, "degraded": true},
             ]})
         );

@@ -166,7 +166,7 @@ struct Duplicate {
     key: String,
     /// Always false.
     is_new: bool,
-    /// Always "already processed".
+    /// "Already processed by another instance", or "In-memory duplicate check" while `degraded`.
     reason: String,
     #[schema(format = DateTime)]
     first_seen: String,

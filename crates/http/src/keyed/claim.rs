@@ -1,8 +1,11 @@
 //! Claims a keyed request and acts on the result.
 
+use std::time::Duration;
+
 use http::{HeaderName, Request, Response, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Settle};
 use ichido_ledger::{Effect, Error, Kind as LedgerKind};
+use tokio::time::Instant;
 
 use super::granted::GrantedClaim;
 use super::prepare::Claimable;
@@ -29,9 +32,10 @@ where
     A: HttpBody,
 {
     if let Some(reply) = journaled_reply(&request) {
+        request.log_event_check(false, Duration::ZERO);
         return send(&request, sender, reply);
     }
-    let claim = &request.claimable.claim;
+    let (claim, asked) = (&request.claimable.claim, Instant::now());
     let claimed = match request.route().in_flight {
         InFlight::Conflict => request.ledger().claim(claim).await,
         InFlight::Wait(time) => Box::pin(request.ledger().claim_or_wait(claim, time)).await,
@@ -41,6 +45,7 @@ where
         Err(error) => return Box::pin(claim_failed(request, inner, sender, error)).await,
     };
     request.trace.degraded = claimed.degraded;
+    request.log_event_check(matches!(claimed.claim, Claim::Granted(_)), asked.elapsed());
     let reply = match claimed.claim {
         Claim::Granted(grant) => {
             request.trace.attempt = grant.attempt;

@@ -62,7 +62,7 @@ pub(super) fn list(view: &View, query: &Query, now: Timestamp) -> Result<Page> {
     };
     let mut cursor = None;
     if let Some(from) = open {
-        cursor = filling.fill(from, |from| open_from(view, from), read)?.map(Cursor::Open);
+        cursor = filling.fill(from, |from| view.index.open_from(from), read)?.map(Cursor::Open);
     }
     if let (None, Some(from)) = (cursor, done) {
         let is_done = |kind| matches!(kind, RecordKind::Done | RecordKind::Large);
@@ -84,26 +84,6 @@ pub(super) fn list_marks(view: &View, query: &MarkQuery, now: Timestamp) -> Resu
     let read = |tag, at| Ok(mark(view, tag, at)?.and_then(|mark| query.select(&mark, now)));
     let cursor = filling.fill(from, |from| kind_from(view, from, is_mark), read)?.map(Cursor::Mark);
     Ok(MarkPage { marks: filling.items, cursor: cursor.map(Cursor::text), ..MarkPage::default() })
-}
-
-/// The first tag from this one on that has open claims, and where they are.
-fn open_from(view: &View, from: u64) -> Vec<(u64, Location)> {
-    let mut from = Some(from);
-    while let Some(start) = from {
-        let Some(tag) = view.open().range(start..).next().copied() else { return Vec::new() };
-        let found: Vec<_> = view
-            .index
-            .find(tag)
-            .iter()
-            .filter(|location| location.kind == RecordKind::Open)
-            .map(|location| (tag, location))
-            .collect();
-        if !found.is_empty() {
-            return found;
-        }
-        from = tag.checked_add(1);
-    }
-    Vec::new()
 }
 
 /// The next records of a kind from this tag on.
@@ -219,12 +199,12 @@ pub(super) fn stats(view: &View, now: Timestamp) -> Result<Stats> {
     if is_counted {
         for_each(view, &mut count)?;
     } else {
-        let mut entries = open_from(view, 0);
+        let mut entries = view.index.open_from(0);
         while let Some((last, _)) = entries.last().copied() {
             for (tag, location) in entries {
                 count(tag, location)?;
             }
-            entries = last.checked_add(1).map_or_else(Vec::new, |next| open_from(view, next));
+            entries = last.checked_add(1).map_or_else(Vec::new, |next| view.index.open_from(next));
         }
         (done, marks) = (counts.done, counts.marks);
     }

@@ -4,7 +4,7 @@
 //! absent record would be granted again.
 //!
 //! ```text
-//! claim     1 version = 1 │ 1 flags │ number attempt, renewals, epoch, claimed_at, renewed_at, lease_ms, retention_ms
+//! claim     1 version = 1 │ 1 flags │ number attempt, renewals, epoch, claimed_at, renewed after, lease_ms, retention_ms
 //!           16 nonce │ 16 token │ [32 fingerprint] │ [32 caller] │ text tenant │ text route │ text key │ metadata │ state
 //! flags     bit 0: the holder is a remote caller; bit 1: a fingerprint follows (without it: all zeros); bit 2: a caller follows
 //! number    7 bits in each byte, the lowest first; the highest bit says that another byte follows
@@ -27,6 +27,8 @@ use ichido_core::{
 
 use super::reader::{Flaw, Reader, VERSION};
 
+/// The state of a claim that runs.
+pub(crate) const RUNNING: u8 = 0;
 const REMOTE: u8 = 1;
 const FINGERPRINT: u8 = 2;
 const CALLER: u8 = 4;
@@ -88,7 +90,8 @@ pub(crate) fn encode_claim(record: &Record, epoch: u64, file: Option<OutcomeFile
     out.extend([VERSION, remote | fingerprint | caller]);
     put_number(out, u64::from(record.attempt));
     put_number(out, u64::from(record.renewals));
-    for number in [epoch, record.claimed_at.0, record.renewed_at.0, record.lease_ms, record.retention_ms] {
+    let renewed_after = record.renewed_at.0.wrapping_sub(record.claimed_at.0);
+    for number in [epoch, record.claimed_at.0, renewed_after, record.lease_ms, record.retention_ms] {
         put_number(out, number);
     }
     out.extend(record.nonce.as_bytes());
@@ -106,9 +109,10 @@ pub(crate) fn encode_claim(record: &Record, epoch: u64, file: Option<OutcomeFile
     put_state(out, &record.state, file);
 }
 
-fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFile>) {
+/// Adds the state of a claim to `out`.
+pub(crate) fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFile>) {
     match state {
-        State::Running => out.push(0),
+        State::Running => out.push(RUNNING),
         State::InDoubt(doubt) => {
             out.push(1);
             put_number(out, doubt.since.0);
@@ -169,7 +173,7 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
     let renewals = reader.small_number()?;
     let epoch = reader.number()?;
     let claimed_at = Timestamp(reader.number()?);
-    let renewed_at = Timestamp(reader.number()?);
+    let renewed_at = Timestamp(claimed_at.0.wrapping_add(reader.number()?));
     let lease_ms = reader.number()?;
     let retention_ms = reader.number()?;
     let nonce = Nonce::from_bytes(reader.array()?);
@@ -210,7 +214,7 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
 /// The state of a claim, and the file of its outcome if it has one. Such an outcome is empty here.
 fn read_state(reader: &mut Reader<'_>) -> Result<(State, Option<OutcomeFile>), Flaw> {
     match reader.byte()? {
-        0 => Ok((State::Running, None)),
+        RUNNING => Ok((State::Running, None)),
         1 => {
             let since = Timestamp(reader.number()?);
             let reason = match reader.byte()? {

@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use ichido_core::{Index, Record, Timestamp};
 
 use super::codec;
-use super::format::{Location, RecordHeader, RecordKind, RecordRef};
+use super::format::{Location, RecordHeader, RecordKind, RecordRef, whole_body};
 use super::options::PlantedBug;
 use super::reader::Flaw;
-use super::scan::Frames;
+use super::scan;
 use super::segment::Segment;
 use super::view::View;
 use crate::Result;
@@ -181,24 +181,27 @@ fn examine(view: &View, segment: &Segment, now: Timestamp) -> Result<Examined> {
     let drop =
         Drop { segment: segment.id, expired: Vec::new(), doubts: Vec::new(), outcome_files: Vec::new() };
     let mut examined = Examined { survivors: Vec::new(), drop };
-    let mut frames = Frames::of(view, segment)?;
-    while let Some(frame) = frames.next()? {
-        for record in frame {
-            examined.add(view, segment.id, &record, now)?;
-        }
-    }
+    scan::each_record(view, segment, |bytes, record| examined.add(view, segment.id, bytes, record, now))?;
     Ok(examined)
 }
 
 impl Examined {
-    fn add(&mut self, view: &View, segment: u32, record: &RecordRef<'_>, now: Timestamp) -> Result<()> {
-        let RecordRef { header, body, offset } = *record;
+    fn add(
+        &mut self,
+        view: &View,
+        segment: u32,
+        segment_bytes: &[u8],
+        record: &RecordRef<'_>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let RecordRef { header, offset, .. } = *record;
         let RecordHeader { kind, tag, expires_at, .. } = header;
         if !kind.is_indexed() {
             return Ok(());
         }
         let from = Location { segment, offset, kind };
         let damaged = |flaw| view.damaged(from, flaw);
+        let body = &*whole_body(segment_bytes, segment, record, &view.checksums).map_err(damaged)?;
         let is_live = view.index.contains(tag, from);
         if is_live && !view.is_expired(&header, body, now).map_err(|reason| view.unreadable(from, reason))? {
             let index = index_of(kind, body).map_err(damaged)?;

@@ -4,15 +4,16 @@
 //! so step by step. If a write or a sync fails, nobody knows what of it is on the disk: the engine refuses everything from
 //! then on, and the store must be opened again ([`super::recovery`]).
 
+mod changes;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ichido_core::{Index, Outcome, Record, State, Timestamp, mark};
+use ichido_core::{Index, Record, Timestamp};
 
 use super::active::Active;
 use super::call::{Answer, Call, Maintenance, send};
-use super::codec::{self, OutcomeFile};
-use super::compaction::{Drop, Move};
+use super::compaction::Drop;
 use super::format::{
     self, Frame, FrameHeader, FrameWriter, Location, RecordHeader, RecordKind, SEGMENT_HEADER,
 };
@@ -21,7 +22,7 @@ use super::job_queue::Job;
 use super::open_cache::OpenCache;
 use super::openings::Openings;
 use super::options::PlantedBug;
-use super::round::{Decided, Entry, Round};
+use super::round::{Decided, Round};
 use super::view::View;
 use crate::{Error, Kind, Result, Swept};
 
@@ -38,6 +39,8 @@ pub(crate) struct Engine {
     cache: OpenCache,
     /// Records of the frame that is being written.
     written: Vec<Written>,
+    /// Empty between rounds; its memory is kept.
+    decided: Decided,
     outcome_files: u32,
     /// Why the store must be opened again.
     failure: Option<String>,
@@ -88,6 +91,7 @@ impl Engine {
             frame: FrameWriter::default(),
             cache,
             written: Vec::new(),
+            decided: Decided::default(),
             outcome_files: 0,
             failure: None,
         }
@@ -120,21 +124,20 @@ impl Engine {
     }
 
     /// Decides the calls in order, commits what they change, and answers them.
-    pub(crate) fn run(&mut self, calls: Vec<Call>, now: Timestamp) {
-        let mut round = Round::new(&self.view, &self.cache, now);
+    pub(crate) fn run(&mut self, calls: impl IntoIterator<Item = Call>, now: Timestamp) {
+        let mut round = Round::new(&self.view, &self.cache, now, std::mem::take(&mut self.decided));
         let maintenance: Vec<_> = calls.into_iter().filter_map(|call| round.decide(call)).collect();
-        let Decided { claims, marks, moves, answers } = round.finish();
-        let claims = claims.into_iter().filter(|(_, entry)| entry.is_changed);
-        let marks = marks.into_iter().filter(|(_, entry)| entry.is_changed);
-        match self.commit(claims, marks, moves, now) {
-            Ok(()) => answers.into_iter().for_each(Answer::give),
+        let mut decided = round.finish();
+        match self.commit(&mut decided, now) {
+            Ok(()) => decided.answers.drain(..).for_each(Answer::give),
             Err(error) => {
                 let text = error.to_string();
-                for answer in answers {
+                for answer in decided.answers.drain(..) {
                     answer.fail(Error::new(Kind::Unavailable, text.clone()).with_unknown_effect());
                 }
             }
         }
+        self.decided = decided.emptied();
         for work in maintenance {
             self.maintain(work, now);
         }
@@ -147,25 +150,20 @@ impl Engine {
         }
     }
 
-    fn commit(
-        &mut self,
-        claims: impl Iterator<Item = (Index, Entry<Record>)>,
-        marks: impl Iterator<Item = (Index, Entry<mark::Record>)>,
-        moves: Vec<Move>,
-        now: Timestamp,
-    ) -> Result<()> {
+    fn commit(&mut self, decided: &mut Decided, now: Timestamp) -> Result<()> {
         self.check_usable()?;
         self.frame.start();
+        self.written.clear();
         self.outcome_files = 0;
-        for (index, entry) in claims {
+        for (index, entry) in decided.claims.drain().filter(|(_, entry)| entry.is_changed) {
             self.add_claim(index, entry)?;
             self.write_if_full(now)?;
         }
-        for (index, entry) in marks {
+        for (index, entry) in decided.marks.drain().filter(|(_, entry)| entry.is_changed) {
             self.add_mark(index, entry);
             self.write_if_full(now)?;
         }
-        for moved in moves {
+        for moved in decided.moves.drain(..) {
             self.add_move(moved);
             self.write_if_full(now)?;
         }
@@ -179,76 +177,9 @@ impl Engine {
         }
     }
 
-    fn add_claim(&mut self, index: Index, entry: Entry<Record>) -> Result<()> {
-        let Entry { before, now: record, .. } = entry;
-        let tag = self.view.tag(&index);
-        let Some(record) = record else {
-            self.add_removed(index, tag, before, Cached::Remove(index));
-            return Ok(());
-        };
-        let file = self.store_outcome(&record)?;
-        let kind = match (&record.state, file) {
-            (State::Running | State::InDoubt(_), _) => RecordKind::Open,
-            (State::Done(_), None) => RecordKind::Done,
-            (State::Done(_), Some(_)) => RecordKind::Large,
-        };
-        let expires_at = record.expires_at();
-        let header = RecordHeader { kind, tag, expires_at, replaced: place(before) };
-        let epoch = self.view.openings.epoch();
-        let at = self.frame.push(header, |out| codec::encode_claim(&record, epoch, file, out));
-        let cached = if kind == RecordKind::Open { Cached::Put(record) } else { Cached::Remove(index) };
-        self.written.push(Written { tag, kind, expires_at, before, at, cached });
-        Ok(())
-    }
-
-    fn add_mark(&mut self, index: Index, entry: Entry<mark::Record>) {
-        let Entry { before, now: record, .. } = entry;
-        let tag = self.view.tag(&index);
-        let Some(record) = record else { return self.add_removed(index, tag, before, Cached::Keep) };
-        let (kind, expires_at) = (RecordKind::Mark, record.expires_at);
-        let header = RecordHeader { kind, tag, expires_at, replaced: place(before) };
-        let at = self.frame.push(header, |out| codec::encode_mark(&record, out));
-        self.written.push(Written { tag, kind, expires_at, before, at, cached: Cached::Keep });
-    }
-
-    /// A key that had no record needs none that says so.
-    fn add_removed(&mut self, index: Index, tag: u64, before: Option<Location>, cached: Cached) {
-        let Some(before) = before else { return };
-        let (kind, expires_at) = (RecordKind::Removed, Timestamp(0));
-        let header = RecordHeader { kind, tag, expires_at, replaced: place(Some(before)) };
-        let at = self.frame.push(header, |out| format::encode_removed(&index, out));
-        self.written.push(Written { tag, kind, expires_at, before: Some(before), at, cached });
-    }
-
-    /// Copies a record, if it is still where it was seen.
-    fn add_move(&mut self, moved: Move) {
-        let Move { index, tag, from, expires_at, body } = moved;
-        if !self.view.index.contains(tag, from) {
-            return;
-        }
-        let header = RecordHeader { kind: from.kind, tag, expires_at, replaced: place(Some(from)) };
-        let at = self.frame.push(header, |out| out.extend(body));
-        let cached = if from.kind == RecordKind::Open { Cached::Moved(index) } else { Cached::Keep };
-        self.written.push(Written { tag, kind: from.kind, expires_at, before: Some(from), at, cached });
-    }
-
-    /// Writes a large outcome to a file of its own. It is durable before the record that names it.
-    fn store_outcome(&mut self, record: &Record) -> Result<Option<OutcomeFile>> {
-        let State::Done(done) = &record.state else { return Ok(None) };
-        let Outcome::Kept(bytes) = &done.outcome else { return Ok(None) };
-        if bytes.len() <= self.view.options.inline_outcome_bytes {
-            return Ok(None);
-        }
-        self.outcome_files += 1;
-        let file = OutcomeFile::of(self.last + 1, self.outcome_files, bytes);
-        let storage = &self.view.storage;
-        let written = storage.create(&file.name()).and_then(|created| {
-            created.write_at(bytes, 0)?;
-            created.sync()?;
-            storage.sync_dir()
-        });
-        written.map_err(|error| self.fail("writing an outcome to", error))?;
-        Ok(Some(file))
+    /// Whether the frame fits into the present segment.
+    fn fits(&self) -> bool {
+        self.active.end + self.frame.len() + format::ALIGNMENT <= self.view.options.segment_bytes
     }
 
     fn write_if_full(&mut self, now: Timestamp) -> Result<()> {
@@ -263,8 +194,7 @@ impl Engine {
         if self.frame.is_empty() {
             return Ok(());
         }
-        let fits = self.active.end + self.frame.len() + format::ALIGNMENT <= self.view.options.segment_bytes;
-        match fits {
+        match self.fits() {
             true => self.append(now)?,
             false => self.start_segment(now)?,
         }
@@ -278,7 +208,7 @@ impl Engine {
         let header = FrameHeader { commit: self.last + 1, synced: self.last, time: now };
         let bytes = self.frame.finish(self.active.segment.id, header, &self.view.checksums);
         let length = bytes.len();
-        self.active.fill(bytes, self.active.end, &self.view.options);
+        self.active.fill(bytes, self.active.end, &self.view);
         let written = self.active.file.write_at(bytes, self.active.end as u64);
         let is_synced = !self.view.options.has(PlantedBug::NoSync);
         let written = written.and_then(|()| if is_synced { self.active.file.sync() } else { Ok(()) });
@@ -292,6 +222,9 @@ impl Engine {
     /// Writes the frame as the first one of a new segment, together with the state of the store. So the newest segment
     /// always tells what an opening needs to know.
     fn start_segment(&mut self, now: Timestamp) -> Result<()> {
+        if self.frame.is_bound {
+            self.complete_records(now)?;
+        }
         self.add_state();
         let (id, first_commit) = (self.active.segment.id + 1, self.last + 1);
         if self.view.options.has(PlantedBug::IndexTooEarly) {
@@ -317,12 +250,14 @@ impl Engine {
         let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
         self.frame.start();
         for record in frame.records(segment, &view.checksums).map_err(damaged)? {
-            let RecordHeader { kind, tag, expires_at, replaced } = record.header;
+            let RecordHeader { kind, tag, expires_at, replaced, continues: _ } = record.header;
             if kind == RecordKind::State {
                 continue;
             }
             let before = replaced.and_then(|(segment, offset)| view.location_at(tag, segment, offset));
-            let at = self.frame.push(record.header, |out| out.extend(record.body));
+            let body = format::whole_body(bytes, segment, &record, &view.checksums).map_err(damaged)?;
+            let header = RecordHeader { continues: false, ..record.header };
+            let at = self.frame.push(header, |out| out.extend(&*body));
             self.written.push(Written { tag, kind, expires_at, before, at, cached: Cached::Keep });
         }
         self.start_segment(now)?;
@@ -347,7 +282,8 @@ impl Engine {
     fn publish(&mut self) {
         let (segment, frame_at) = (self.active.segment.id, self.active.frame_at);
         self.active.segment.end.store(to_u32(self.active.end), Ordering::Release);
-        for written in std::mem::take(&mut self.written) {
+        let mut records = std::mem::take(&mut self.written);
+        for written in records.drain(..) {
             let offset = to_u32(frame_at + written.at);
             let after = written.kind.is_indexed().then_some(Location { segment, offset, kind: written.kind });
             self.active.record(written.tag, after, written.before, written.expires_at);
@@ -361,6 +297,7 @@ impl Engine {
                 (Cached::Put(_) | Cached::Moved(_), None) | (Cached::Keep, _) => {}
             }
         }
+        self.written = records;
     }
 
     /// Writes the state of the store as a commit of its own.
@@ -426,7 +363,13 @@ impl Engine {
 
 /// Adds the state of the store to a frame.
 pub(super) fn push_state(frame: &mut FrameWriter, oldest: u32, openings: &Openings) {
-    let header = RecordHeader { kind: RecordKind::State, tag: 0, expires_at: Timestamp(0), replaced: None };
+    let header = RecordHeader {
+        kind: RecordKind::State,
+        tag: 0,
+        expires_at: Timestamp(0),
+        replaced: None,
+        continues: false,
+    };
     frame.push(header, |out| {
         out.extend(oldest.to_be_bytes());
         out.extend(openings.encode());
@@ -448,7 +391,7 @@ pub(super) fn write_segment(
     let frame_bytes = bytes.len();
     let head = format::SegmentHeader { segment: id, first_commit }.encode(&view.checksums);
     bytes.splice(0..0, head);
-    next.fill(bytes, 0, &view.options);
+    next.fill(bytes, 0, view);
     next.file.write_at(bytes, 0)?;
     if !view.options.has(PlantedBug::NoSync) {
         next.file.sync()?;
@@ -460,10 +403,6 @@ pub(super) fn write_segment(
     next.end = SEGMENT_HEADER + frame_bytes;
     next.segment.end.store(to_u32(next.end), Ordering::Release);
     Ok(next)
-}
-
-fn place(location: Option<Location>) -> Option<(u32, u32)> {
-    location.map(|location| (location.segment, location.offset))
 }
 
 /// Sizes within a segment have 28 bits.

@@ -8,10 +8,12 @@
 //!   4 "frm1" │ 4 checksum │ 4 length of the records │ 4 count │ 8 commit │ 8 synced │ 8 time │ records │ zeros
 //!                         synced: the last commit that was durable when this one was written
 //! record
-//!   4 length │ 4 checksum │ 1 kind │ 8 tag │ 4 expires at │ [4 replaced segment │ 4 replaced offset] │ body
+//!   4 length │ 4 checksum │ 1 kind │ 8 tag │ 4 expires at │ [[4 replaced segment] │ 4 replaced offset] │ body
 //!                         length: of what follows the checksum
 //!                         expires at: in seconds, rounded up
 //!                         replaced: where the previous record of the key is, if bit 7 of the kind is set
+//!                         bit 6 as well: it is in the same segment, which is not named; the body is only the state of the
+//!                         claim, and the rest is as in the previous record, which is open and runs
 //!   kind and body         1 open: a claim that runs or is in doubt     2 done: a completed claim
 //!                         3 large: a completed claim whose outcome has a file of its own
 //!                         4 mark                                       5 removed: 32 index
@@ -27,8 +29,11 @@
 //! Checksums are CRC-32C. They start from a value that depends on the store and the segment: bytes that a recycled file still
 //! has from its earlier use, or that a caller made up, are never taken for a record.
 
+use std::borrow::Cow;
+
 use ichido_core::{Index, Timestamp};
 
+use super::codec::RUNNING;
 use super::reader::{Flaw, Reader};
 
 /// Bytes before the first frame of a segment.
@@ -39,6 +44,8 @@ pub(crate) const FRAME_HEADER: usize = 40;
 const RECORD_HEADER: usize = 21;
 /// In the kind of a record: it replaces another one.
 const REPLACES: u8 = 0x80;
+/// In the kind of a record: the one that it replaces contains the rest of the claim.
+const CONTINUES: u8 = 0x40;
 /// Where frames may start.
 pub(crate) const ALIGNMENT: usize = 8;
 /// Offsets have 28 bits.
@@ -190,6 +197,8 @@ pub(crate) struct FrameHeader {
 pub(crate) struct FrameWriter {
     bytes: Vec<u8>,
     count: u32,
+    /// Whether a record continues another one, so that the frame must be written to the segment of that one.
+    pub(crate) is_bound: bool,
 }
 
 /// What a record says of itself.
@@ -199,6 +208,8 @@ pub(crate) struct RecordHeader {
     pub(crate) tag: u64,
     pub(crate) expires_at: Timestamp,
     pub(crate) replaced: Replaced,
+    /// Whether the body is only the state of the claim. The record that it replaced has the rest, and is in the same segment.
+    pub(crate) continues: bool,
 }
 
 impl FrameWriter {
@@ -207,6 +218,7 @@ impl FrameWriter {
         self.bytes.clear();
         self.bytes.resize(FRAME_HEADER, 0);
         self.count = 0;
+        self.is_bound = false;
     }
 
     /// The bytes so far.
@@ -223,17 +235,21 @@ impl FrameWriter {
         let at = self.bytes.len();
         self.bytes.extend([0; 8]);
         let replaces = if header.replaced.is_some() { REPLACES } else { 0 };
-        self.bytes.push(header.kind as u8 | replaces);
+        let continues = if header.continues { CONTINUES } else { 0 };
+        self.bytes.push(header.kind as u8 | replaces | continues);
         self.bytes.extend(header.tag.to_be_bytes());
         self.bytes.extend(u32::try_from(header.expires_at.ceil_seconds()).unwrap_or(u32::MAX).to_be_bytes());
         if let Some((segment, offset)) = header.replaced {
-            self.bytes.extend(segment.to_be_bytes());
+            if !header.continues {
+                self.bytes.extend(segment.to_be_bytes());
+            }
             self.bytes.extend(offset.to_be_bytes());
         }
         body(&mut self.bytes);
         let length = u32::try_from(self.bytes.len() - at - 8).unwrap_or(u32::MAX);
         self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
         self.count += 1;
+        self.is_bound |= header.continues;
         at
     }
 
@@ -345,12 +361,48 @@ pub(crate) fn decode_record<'a>(
         return Err("its checksum does not match");
     }
     let kind = reader.byte()?;
-    let replaces = kind & REPLACES != 0;
-    let kind = RecordKind::parse(kind & !REPLACES).ok_or("its kind is unknown")?;
+    let (replaces, continues) = (kind & REPLACES != 0, kind & CONTINUES != 0);
+    let kind = RecordKind::parse(kind & !(REPLACES | CONTINUES)).ok_or("its kind is unknown")?;
     let tag = reader.u64()?;
     let expires_at = Timestamp(u64::from(reader.u32()?) * 1000);
-    let replaced = if replaces { Some((reader.u32()?, reader.u32()?)) } else { None };
-    Ok((RecordHeader { kind, tag, expires_at, replaced }, reader.0, length))
+    let replaced = match (replaces, continues) {
+        (false, false) => None,
+        (true, false) => Some((reader.u32()?, reader.u32()?)),
+        (true, true) => Some((segment, reader.u32()?)),
+        (false, true) => return Err("it continues no other record"),
+    };
+    Ok((RecordHeader { kind, tag, expires_at, replaced, continues }, reader.0, length))
+}
+
+/// The whole body of a record. `segment_bytes` are those of its segment.
+pub(crate) fn whole_body<'a>(
+    segment_bytes: &[u8],
+    segment: u32,
+    record: &RecordRef<'a>,
+    checksums: &Checksums,
+) -> Result<Cow<'a, [u8]>, Flaw> {
+    let Some((_, offset)) = record.header.replaced.filter(|_| record.header.continues) else {
+        return Ok(Cow::Borrowed(record.body));
+    };
+    let at = usize::try_from(offset).unwrap_or(usize::MAX);
+    let bytes = segment_bytes.get(at..).ok_or("the record that it continues is not there")?;
+    let (header, body, _) = decode_record(bytes, segment, checksums)?;
+    continued(&record.header, record.body, &header, body).map(Cow::Owned)
+}
+
+/// The whole body of a record that continues another one.
+pub(crate) fn continued(
+    header: &RecordHeader,
+    body: &[u8],
+    previous: &RecordHeader,
+    previous_body: &[u8],
+) -> Result<Vec<u8>, Flaw> {
+    match previous_body.split_last() {
+        Some((&RUNNING, claim)) if (previous.kind, previous.tag) == (RecordKind::Open, header.tag) => {
+            Ok([claim, body].concat())
+        }
+        _ => Err("the record that it continues is another one"),
+    }
 }
 
 /// What a full segment contains.

@@ -65,17 +65,6 @@ impl Default for HashIndex {
 }
 
 impl HashIndex {
-    /// An index with room for this many entries.
-    pub(crate) fn with_capacity(entries: usize) -> Self {
-        let index = Self::default();
-        if entries > SHARDS * CAPACITY_MIN {
-            for shard in &index.shards {
-                lock(shard).resize(entries / SHARDS);
-            }
-        }
-        index
-    }
-
     /// All records with this tag.
     pub(crate) fn find(&self, tag: u64) -> Candidates {
         self.shard(tag).find(tag)
@@ -104,12 +93,28 @@ impl HashIndex {
     /// The next entries from this tag on, in the order of tags: those of one shard, or of the next one that has any. An empty
     /// list is the end.
     pub(crate) fn entries_from(&self, tag: u64) -> Vec<(u64, Location)> {
-        let first = shard_of(tag);
-        for shard in &self.shards[first..] {
+        self.next_entries(tag, |shard| shard.len, |_| true)
+    }
+
+    /// The same for open claims. Shards without any are not searched.
+    pub(crate) fn open_from(&self, tag: u64) -> Vec<(u64, Location)> {
+        self.next_entries(tag, |shard| shard.open, |kind| kind == RecordKind::Open)
+    }
+
+    fn next_entries(
+        &self,
+        tag: u64,
+        count: impl Fn(&Shard) -> usize,
+        is_wanted: impl Fn(RecordKind) -> bool,
+    ) -> Vec<(u64, Location)> {
+        for shard in &self.shards[shard_of(tag)..] {
             let shard = lock(shard);
-            let entries = shard.slots.iter().filter(|slot| slot.1 != 0 && slot.0 >= tag);
-            let entries: Vec<_> =
-                entries.filter_map(|slot| Some((slot.0, Location::unpack(slot.1)?))).collect();
+            if count(&shard) == 0 {
+                continue;
+            }
+            let slots = shard.slots.iter().filter(|slot| slot.1 != 0 && slot.0 >= tag);
+            let entries = slots.filter_map(|slot| Some((slot.0, Location::unpack(slot.1)?)));
+            let entries: Vec<_> = entries.filter(|(_, location)| is_wanted(location.kind)).collect();
             if !entries.is_empty() {
                 return entries;
             }
@@ -138,6 +143,38 @@ impl HashIndex {
     }
 }
 
+/// Builds an index from many entries at once.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    shards: Vec<Vec<Slot>>,
+}
+
+impl Builder {
+    /// A builder for about this many entries.
+    pub(crate) fn with_capacity(entries: usize) -> Self {
+        let each = entries / SHARDS + entries / SHARDS / 8;
+        Self { shards: std::iter::repeat_with(|| Vec::with_capacity(each)).take(SHARDS).collect() }
+    }
+
+    /// Adds an entry.
+    pub(crate) fn push(&mut self, tag: u64, location: Location) {
+        self.shards[shard_of(tag)].push((tag, location.pack()));
+    }
+
+    /// Builds the index of the entries that `is_kept` accepts.
+    pub(crate) fn build(self, mut is_kept: impl FnMut(u64, Location) -> bool) -> HashIndex {
+        let shards = self.shards.into_iter().map(|mut slots| {
+            slots.retain(|slot| Location::unpack(slot.1).is_some_and(|location| is_kept(slot.0, location)));
+            slots.sort_unstable();
+            let open = slots.iter().map(|slot| is_open(slot.1)).sum();
+            let mut shard = Shard { capacity: 0, len: slots.len(), open, slots };
+            shard.resize(shard.len);
+            Mutex::new(shard)
+        });
+        HashIndex { shards: shards.collect() }
+    }
+}
+
 /// How many entries there are of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -150,6 +187,11 @@ fn shard_of(tag: u64) -> usize {
     usize::try_from(tag >> (64 - SHARD_BITS)).unwrap_or(0)
 }
 
+/// One for an open claim, zero for anything else.
+fn is_open(packed: u64) -> usize {
+    usize::from(Location::unpack(packed).is_some_and(|location| location.kind == RecordKind::Open))
+}
+
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -160,6 +202,8 @@ struct Shard {
     slots: Vec<Slot>,
     capacity: usize,
     len: usize,
+    /// How many entries are open claims.
+    open: usize,
 }
 
 impl Shard {
@@ -199,6 +243,7 @@ impl Shard {
     fn overwrite(&mut self, tag: u64, old: u64, new: u64) -> bool {
         let Some(at) = self.position(tag, old) else { return false };
         self.slots[at].1 = new;
+        self.open = self.open + is_open(new) - is_open(old);
         true
     }
 
@@ -218,6 +263,7 @@ impl Shard {
         self.slots.copy_within(at..free, at + 1);
         self.slots[at] = (tag, packed);
         self.len += 1;
+        self.open += is_open(packed);
     }
 
     fn remove(&mut self, tag: u64, packed: u64) {
@@ -230,6 +276,7 @@ impl Shard {
         self.slots.copy_within(at + 1..end, at);
         self.slots[end - 1] = EMPTY;
         self.len -= 1;
+        self.open -= is_open(packed);
         if self.capacity > CAPACITY_MIN && self.len * 100 < self.capacity * SPARSE {
             self.resize(self.len);
         }

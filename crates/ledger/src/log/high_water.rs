@@ -103,24 +103,11 @@ fn decode(slot: &[u8; SLOT_BYTES]) -> Option<u64> {
 }
 
 impl HighWater {
-    /// Opens the file, or creates it with this commit in both slots.
+    /// Opens the mark at this commit, in a new file.
+    ///
+    /// An old file cannot be trusted with the next commits: after a failed sync its slots may read well and be torn on the
+    /// disk. The new file appears under its name after its content is durable.
     pub(crate) fn open(storage: &dyn Storage, commit: u64) -> io::Result<Self> {
-        let file = match storage.open(NAME) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(storage, commit),
-            Err(error) => return Err(error),
-        };
-        let is_second_lower = read_slot(&*file, Slot::Second)? < read_slot(&*file, Slot::First)?;
-        let next = if is_second_lower { Slot::Second } else { Slot::First };
-        let mut mark = Self { file, next, is_dirty: false };
-        mark.raise(commit)?;
-        // A torn slot must not come back later, when the other one is being written.
-        mark.sync()?;
-        Ok(mark)
-    }
-
-    /// A file that exists is complete: it appears under its name after its content is durable.
-    fn create(storage: &dyn Storage, commit: u64) -> io::Result<Self> {
         // The name of the first segment may not be durable yet. A mark without segments would be damage.
         storage.sync_dir()?;
         let mut bytes = vec![0; usize::try_from(SLOT_DISTANCE).unwrap_or(0)];

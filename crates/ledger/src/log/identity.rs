@@ -9,7 +9,7 @@ use crate::Result;
 /// The name of the file.
 pub(crate) const NAME: &str = "format";
 /// The format that this version reads and writes.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 const TITLE: &str = "ichido ledger, format ";
 
 /// Reads the key of a store. `None` if there is no store yet.

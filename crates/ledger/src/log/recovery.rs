@@ -1,6 +1,6 @@
 //! Opens a store: finds out what is durable, and refuses what is damaged.
 //!
-//! The end of the log may be torn: a crash interrupts a commit, and nobody was told of it. Everything before is as it was
+//! The end of the log may be torn: a crash interrupts a commit before it is acknowledged. Everything before is as it was
 //! written, or the store is damaged. What tells the two apart is evidence that a commit was durable: the high-water mark, and
 //! the number that each frame carries of the last commit before it. If a commit that was durable cannot be read, the store
 //! is not opened.
@@ -8,6 +8,8 @@
 //! The last intact frame is suspect: it may be readable now and still not be on the disk, if the sync after it failed. It is
 //! written again before anything is answered: in place after a crash, and to a new segment after a failed sync, because
 //! nobody knows what the disk made of the old one.
+
+mod full_segments;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,18 +21,15 @@ use super::active::Active;
 use super::engine::{Engine, push_state, write_segment};
 use super::fault::Faults;
 use super::format::{
-    Checksums, FrameWriter, INDEX_ENTRY, Location, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name,
-    parse_name, segment_name,
+    Checksums, FrameWriter, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name, segment_name,
 };
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
 use super::identity;
-use super::job_queue::Job;
 use super::openings::Openings;
 use super::options::{Options, PlantedBug};
 use super::reader::{Flaw, Reader};
 use super::scan;
-use super::segment::Segment;
 use super::spares::Spares;
 use super::storage::{Storage, read_all};
 use super::view::View;
@@ -192,11 +191,7 @@ impl Recovery {
             return Err(self.faults.incomplete(format!("the file {} is missing", segment_name(missing))));
         }
         let (openings, now, time) = begin(tail.state.openings.clone(), tail.time, reason);
-        let view = self.view(openings, HashIndex::with_capacity(self.count_entries(files, oldest, &tail)?));
-        for id in files.segments.range(oldest..tail.segment) {
-            let loaded = self.load_full_segment(*id, files, &tail)?;
-            self.add_full_segment(&view, loaded)?;
-        }
+        let view = self.load_full_segments(files, &tail, openings)?;
         let is_moved = matches!(reason, Reason::Failure(_)) && tail.last_frame.0 > SEGMENT_HEADER;
         let active = self.add_tail(&view, &tail, is_moved)?;
         if let Some(unused) = unused {
@@ -265,11 +260,6 @@ impl Recovery {
         Err(self.faults.incomplete("none of its segments has a readable commit"))
     }
 
-    /// Only a planted bug leaves gaps between segments.
-    fn has_gaps(&self) -> bool {
-        self.options.has(PlantedBug::DropOutOfOrder)
-    }
-
     fn last_state(&self, id: u32, frames: &[(usize, super::format::Frame<'_>)]) -> Result<StoreState> {
         let damaged = |flaw| self.faults.damaged(&segment_name(id), SEGMENT_HEADER as u64, flaw);
         let mut state = None;
@@ -293,112 +283,6 @@ impl Recovery {
         let bytes =
             read_all(&*self.storage, &index_name(id)).map_err(|error| self.faults.io("opening", error))?;
         Ok(bytes.and_then(|bytes| SegmentIndex::decode(&bytes, id, &self.checksums)))
-    }
-
-    /// About how many entries the indexes have, so that the table needs not grow while they are read.
-    fn count_entries(&self, files: &Files, oldest: u32, tail: &Tail) -> Result<usize> {
-        let mut bytes = 0;
-        for id in files.indexes.range(oldest..tail.segment) {
-            let length = self.storage.open(&index_name(*id)).and_then(|file| file.len());
-            bytes += length.map_err(|error| self.faults.io("opening", error))?;
-        }
-        Ok(usize::try_from(bytes).unwrap_or(0) / INDEX_ENTRY)
-    }
-
-    /// The index of a full segment. The next segment tells where it ends.
-    fn load_full_segment(&self, id: u32, files: &Files, tail: &Tail) -> Result<Loaded> {
-        let next_commit = match id + 1 == tail.segment {
-            true => tail.first_commit,
-            false if self.has_gaps() && !files.segments.contains(&(id + 1)) => {
-                return self.load_before_gap(id);
-            }
-            false => self.first_commit(id + 1)?,
-        };
-        let known = self.read_index(id)?.filter(|index| index.last_commit + 1 == next_commit);
-        let is_rebuilt = known.is_none();
-        let index = match known {
-            Some(index) => index,
-            None => self.rebuild_index(id, next_commit)?,
-        };
-        Ok(Loaded { id, index, is_rebuilt })
-    }
-
-    fn load_before_gap(&self, id: u32) -> Result<Loaded> {
-        let last_commit = self.read_index(id)?.map(|index| index.last_commit);
-        let last_commit = last_commit.ok_or_else(|| self.faults.incomplete("it has a gap, as planted"))?;
-        let index = self.rebuild_index(id, last_commit + 1)?;
-        Ok(Loaded { id, index, is_rebuilt: false })
-    }
-
-    fn first_commit(&self, id: u32) -> Result<u64> {
-        let name = segment_name(id);
-        let mut bytes = [0; SEGMENT_HEADER];
-        let read = self.storage.open(&name).and_then(|file| file.read_at(&mut bytes, 0));
-        read.map_err(|error| self.faults.io("opening", error))?;
-        let header = scan::header(&bytes, id, &self.checksums);
-        header
-            .map(|header| header.first_commit)
-            .ok_or_else(|| self.faults.damaged(&name, 0, "its header cannot be read"))
-    }
-
-    /// Reads a whole segment whose index is missing or damaged.
-    fn rebuild_index(&self, id: u32, next_commit: u64) -> Result<SegmentIndex> {
-        let bytes = self.read_segment(id)?;
-        let name = segment_name(id);
-        let Some(header) = scan::header(&bytes, id, &self.checksums) else {
-            return Err(self.faults.damaged(&name, 0, "its header cannot be read"));
-        };
-        let frames = scan::intact(&bytes, id, header.first_commit, next_commit, &self.checksums);
-        let end = frames.last().map_or(SEGMENT_HEADER, |(_, frame)| frame.end);
-        let last_commit = frames.last().map_or(0, |(_, frame)| frame.header.commit);
-        if last_commit + 1 != next_commit {
-            return Err(self.faults.damaged(
-                &name,
-                end as u64,
-                "a commit that was acknowledged cannot be read",
-            ));
-        }
-        let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
-        let mut active = Active::new(id, file, header.first_commit, end);
-        for (at, frame) in frames {
-            let damaged = |flaw| self.faults.damaged(&name, at as u64, flaw);
-            for record in frame.records(id, &self.checksums).map_err(damaged)? {
-                active.replay(&record);
-            }
-        }
-        active.end = end;
-        let mostly_expired_at = active.mostly_expired_at();
-        tracing::info!(file = name, "index of a segment rebuilt");
-        Ok(active.into_contents(last_commit).into_index(mostly_expired_at))
-    }
-
-    fn add_full_segment(&self, view: &View, loaded: Loaded) -> Result<()> {
-        let Loaded { id, index, is_rebuilt } = loaded;
-        let file = self.storage.open(&segment_name(id)).map_err(|error| self.faults.io("opening", error))?;
-        let length = file.len().map_err(|error| self.faults.io("opening", error))?;
-        if length < u64::from(index.end) {
-            return Err(self.faults.damaged(&segment_name(id), length, "it is cut short"));
-        }
-        let segment = Segment::closed(id);
-        segment.end.store(index.end, Ordering::Release);
-        segment.records.store(index.records, Ordering::Release);
-        segment.look_at.store(index.mostly_expired_at.0, Ordering::Release);
-        segment.live.store(u32::try_from(index.entries.len()).unwrap_or(u32::MAX), Ordering::Release);
-        view.add_segment(Arc::new(segment));
-        for (tag, segment, offset) in &index.removals {
-            view.unpublish_at(*tag, *segment, *offset);
-        }
-        for (tag, kind, offset) in &index.entries {
-            let location = Location { segment: id, offset: *offset, kind: *kind };
-            view.index.replace(*tag, None, Some(location));
-            if *kind == RecordKind::Open {
-                view.open().insert(*tag);
-            }
-        }
-        if is_rebuilt {
-            view.jobs().push_back(Job::StoreIndex(id, index));
-        }
-        Ok(())
     }
 
     /// Adds the newest segment, with or without its last commit.
@@ -474,13 +358,6 @@ impl Recovery {
         }
         Ok(())
     }
-}
-
-/// The index of a full segment.
-struct Loaded {
-    id: u32,
-    index: SegmentIndex,
-    is_rebuilt: bool,
 }
 
 /// The number of the first segment.

@@ -18,6 +18,9 @@ use super::view::View;
 use crate::Result;
 use crate::index_map::IndexMap;
 
+/// Keys of an ordinary round.
+const ORDINARY: usize = 1024;
+
 /// A group commit that is being decided.
 pub(crate) struct Round<'a> {
     view: &'a View,
@@ -37,6 +40,20 @@ pub(crate) struct Decided {
     pub(crate) answers: Vec<Answer>,
 }
 
+impl Decided {
+    /// The same, empty. The memory of an ordinary round is kept.
+    pub(crate) fn emptied(mut self) -> Self {
+        self.claims.clear();
+        self.marks.clear();
+        self.claims.shrink_to(ORDINARY);
+        self.marks.shrink_to(ORDINARY);
+        self.moves = Vec::new();
+        self.answers.clear();
+        self.answers.shrink_to(ORDINARY);
+        self
+    }
+}
+
 /// The record of a key.
 #[derive(Debug)]
 pub(crate) struct Entry<R> {
@@ -48,8 +65,9 @@ pub(crate) struct Entry<R> {
 }
 
 impl<'a> Round<'a> {
-    pub(crate) fn new(view: &'a View, cache: &'a OpenCache, now: Timestamp) -> Self {
-        Self { view, cache, now, decided: Decided::default() }
+    /// Starts a round. `decided` is empty; its memory is used again.
+    pub(crate) fn new(view: &'a View, cache: &'a OpenCache, now: Timestamp, decided: Decided) -> Self {
+        Self { view, cache, now, decided }
     }
 
     /// Decides a call. A call that cannot be decided is answered at once: it changes nothing. Returns what must be done after

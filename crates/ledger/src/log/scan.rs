@@ -9,36 +9,27 @@ use super::segment::Segment;
 use super::view::View;
 use crate::Result;
 
-/// The frames of a segment that must all be intact.
-pub(crate) struct Frames<'a> {
-    view: &'a View,
-    segment: u32,
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl<'a> Frames<'a> {
-    /// Reads a segment up to its end.
-    pub(crate) fn of(view: &'a View, segment: &Segment) -> Result<Self> {
-        let end = usize::try_from(segment.end.load(Ordering::Acquire)).unwrap_or(0);
-        let mut bytes = vec![0; end];
-        let read = view.file(segment).and_then(|file| file.read_at(&mut bytes, 0));
-        read.map_err(|error| view.faults.io("reading", error))?;
-        Ok(Self { view, segment: segment.id, bytes, at: SEGMENT_HEADER })
-    }
-
-    /// The records of the next frame.
-    pub(crate) fn next(&mut self) -> Result<Option<Vec<RecordRef<'_>>>> {
-        if self.at >= self.bytes.len() {
-            return Ok(None);
-        }
-        let at = self.at;
-        let damaged = |flaw| self.view.faults.damaged(&segment_name(self.segment), at as u64, flaw);
-        let frame = Frame::decode(&self.bytes, at, self.segment, &self.view.checksums)
+/// Reads a segment in which every frame must be intact. `visit` gets each record, and all bytes of the segment.
+pub(crate) fn each_record(
+    view: &View,
+    segment: &Segment,
+    mut visit: impl FnMut(&[u8], &RecordRef<'_>) -> Result<()>,
+) -> Result<()> {
+    let end = usize::try_from(segment.end.load(Ordering::Acquire)).unwrap_or(0);
+    let mut bytes = vec![0; end];
+    let read = view.file(segment).and_then(|file| file.read_at(&mut bytes, 0));
+    read.map_err(|error| view.faults.io("reading", error))?;
+    let mut at = SEGMENT_HEADER;
+    while at < end {
+        let damaged = |flaw| view.faults.damaged(&segment_name(segment.id), at as u64, flaw);
+        let frame = Frame::decode(&bytes, at, segment.id, &view.checksums)
             .ok_or_else(|| damaged("its checksum does not match"))?;
-        self.at = frame.end;
-        Ok(Some(frame.records(self.segment, &self.view.checksums).map_err(damaged)?))
+        for record in frame.records(segment.id, &view.checksums).map_err(damaged)? {
+            visit(&bytes, &record)?;
+        }
+        at = frame.end;
     }
+    Ok(())
 }
 
 /// The last commit that some intact frame behind `from` knows to have been durable.

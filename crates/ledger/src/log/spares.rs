@@ -5,7 +5,7 @@
 //! not used: they may contain a commit of a segment that is yet to come.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::format::segment_name;
@@ -22,6 +22,8 @@ const CHUNK: usize = 1024 * 1024;
 pub(crate) struct Spares {
     free: Mutex<Vec<Spare>>,
     next: AtomicU32,
+    /// Zeros that were written ahead of use, also to segments that had no spare file.
+    pub(crate) zeros: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -73,6 +75,7 @@ impl Spares {
             file.write_at(&zeros[..chunk], length as u64)?;
             file.sync()?;
             length += chunk;
+            self.zeros.fetch_add(chunk as u64, Ordering::Relaxed);
         }
         self.free().push(Spare { name, length });
         Ok(())

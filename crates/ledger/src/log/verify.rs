@@ -9,7 +9,7 @@ use super::codec::{self, OutcomeFile};
 use super::fault::Faults;
 use super::format::{
     Checksums, Frame, RecordKind, RecordRef, SEGMENT_HEADER, SegmentIndex, index_name, parse_name,
-    segment_name,
+    segment_name, whole_body,
 };
 use super::high_water::{self, Mark};
 use super::options::Options;
@@ -105,14 +105,14 @@ impl Check<'_> {
         self.report.bytes += end as u64;
         let mut entries = Vec::new();
         for (at, frame) in &frames {
-            entries.extend(self.frame(id, *at, frame));
+            entries.extend(self.frame(id, &bytes, *at, frame));
         }
         self.next_commit = Some(header.first_commit);
         if is_whole { self.index(id, entries, end) } else { Ok(()) }
     }
 
     /// Checks the records of a frame. Returns those that belong into the index of the segment.
-    fn frame(&mut self, id: u32, at: usize, frame: &Frame<'_>) -> Vec<(u64, RecordKind, u32)> {
+    fn frame(&mut self, id: u32, bytes: &[u8], at: usize, frame: &Frame<'_>) -> Vec<(u64, RecordKind, u32)> {
         let records = match frame.records(id, &self.checksums) {
             Ok(records) => records,
             Err(flaw) => {
@@ -122,7 +122,7 @@ impl Check<'_> {
         };
         let mut entries = Vec::new();
         for record in records {
-            if let Err(error) = self.record(id, &record) {
+            if let Err(error) = self.record(id, bytes, &record) {
                 self.problem(&error);
             }
             let header = record.header;
@@ -134,13 +134,14 @@ impl Check<'_> {
         entries
     }
 
-    fn record(&mut self, id: u32, record: &RecordRef<'_>) -> Result<()> {
+    fn record(&mut self, id: u32, bytes: &[u8], record: &RecordRef<'_>) -> Result<()> {
         let name = segment_name(id);
         let damaged = |flaw| self.faults.damaged(&name, u64::from(record.offset), flaw);
+        let body = &*whole_body(bytes, id, record, &self.checksums).map_err(damaged)?;
         let index = match record.header.kind {
             RecordKind::Open | RecordKind::Done | RecordKind::Large => {
                 self.report.claims += 1;
-                let stored = codec::decode_claim(record.body).map_err(damaged)?;
+                let stored = codec::decode_claim(body).map_err(damaged)?;
                 if let Some(file) = stored.outcome_file {
                     self.outcomes.insert((id, record.offset), file);
                 }
@@ -148,10 +149,10 @@ impl Check<'_> {
             }
             RecordKind::Mark => {
                 self.report.marks += 1;
-                codec::decode_mark(record.body).map_err(damaged)?.key.index()
+                codec::decode_mark(body).map_err(damaged)?.key.index()
             }
             RecordKind::State => {
-                let oldest = record.body.first_chunk().copied().map_or(0, u32::from_be_bytes);
+                let oldest = body.first_chunk().copied().map_or(0, u32::from_be_bytes);
                 self.oldest = self.oldest.max(oldest);
                 return Ok(());
             }

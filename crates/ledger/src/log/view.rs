@@ -41,8 +41,6 @@ pub(crate) struct View {
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
     /// Full segments whose files are open, in the order in which they were opened.
     open_files: Mutex<VecDeque<u32>>,
-    /// The tags of open claims, in order.
-    open: Mutex<BTreeSet<u64>>,
     /// Work for the maintenance.
     jobs: Mutex<VecDeque<Job>>,
     pub(crate) spares: Spares,
@@ -114,7 +112,6 @@ impl View {
             index,
             segments: RwLock::default(),
             open_files: Mutex::default(),
-            open: Mutex::default(),
             jobs: Mutex::default(),
             spares: Spares::default(),
         }
@@ -230,8 +227,19 @@ impl View {
         }
     }
 
-    /// The header and the body of a record.
+    /// The header and the whole body of a record.
     fn record(&self, segment: &Segment, offset: u32) -> Result<(RecordHeader, Vec<u8>), Unreadable> {
+        let (header, body) = self.stored(segment, offset)?;
+        let Some((_, before)) = header.replaced.filter(|_| header.continues) else {
+            return Ok((header, body));
+        };
+        let (previous, previous_body) = self.stored(segment, before)?;
+        let body = format::continued(&header, &body, &previous, &previous_body)?;
+        Ok((header, body))
+    }
+
+    /// The header and the body of a record, as it is stored.
+    fn stored(&self, segment: &Segment, offset: u32) -> Result<(RecordHeader, Vec<u8>), Unreadable> {
         let end = segment.end.load(Ordering::Acquire);
         let available = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
         let mut bytes = vec![0; available.min(READ_BYTES)];
@@ -309,11 +317,6 @@ impl View {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 
-    /// The tags of open claims.
-    pub(crate) fn open(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether there is work to do.
     pub(crate) fn has_jobs(&self) -> bool {
         !self.jobs().is_empty()
@@ -329,17 +332,11 @@ impl View {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Points the index to a record instead of its predecessor, and keeps the counts and the list of open claims.
+    /// Points the index to a record instead of its predecessor, and keeps the counts.
     pub(crate) fn publish(&self, tag: u64, before: Option<Location>, after: Option<Location>) {
         self.index.replace(tag, before, after);
         if let Some(segment) = before.and_then(|before| self.segment(before.segment)) {
             segment.live.fetch_sub(1, Ordering::AcqRel);
-        }
-        let is_open = |location: Option<Location>| location.is_some_and(|one| one.kind == RecordKind::Open);
-        match (is_open(before), is_open(after)) {
-            (false, true) => drop(self.open().insert(tag)),
-            (true, false) => self.forget_open(tag),
-            (true, true) | (false, false) => {}
         }
     }
 
@@ -381,13 +378,6 @@ impl View {
             }
         }
         Ok(false)
-    }
-
-    /// Removes a tag from the list of open claims, unless another open claim has it too.
-    pub(crate) fn forget_open(&self, tag: u64) {
-        if self.index.find(tag).iter().all(|location| location.kind != RecordKind::Open) {
-            self.open().remove(&tag);
-        }
     }
 
     /// Whether a record whose retention is over may be dropped. An open claim is judged by what it means in this opening.

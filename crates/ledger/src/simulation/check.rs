@@ -65,8 +65,9 @@ impl Store {
         }
         let open: Vec<u64> =
             listed.keys().filter(|(_, kind)| *kind == Listed::Open).map(|(tag, _)| *tag).collect();
-        if !view.open().iter().eq(&open) {
-            return Err(format!("the open claims are {open:x?}, but {:x?} are noted", view.open()));
+        let noted = open_tags(view);
+        if noted != open {
+            return Err(format!("the open claims are {open:x?}, but {noted:x?} are listed"));
         }
         self.check_segments(view, &live)?;
         self.check_list(view, listed, now)
@@ -129,4 +130,17 @@ pub(super) fn entries(view: &View) -> Entries {
         all.extend(entries);
     }
     all
+}
+
+/// The tags of open claims, as they are listed.
+fn open_tags(view: &View) -> Vec<u64> {
+    let mut tags = Vec::new();
+    let mut from = Some(0);
+    while let Some(entries) = from.map(|tag| view.index.open_from(tag)).filter(|entries| !entries.is_empty())
+    {
+        tags.extend(entries.iter().map(|(tag, _)| *tag));
+        from = tags.last().and_then(|tag| tag.checked_add(1));
+    }
+    tags.dedup();
+    tags
 }

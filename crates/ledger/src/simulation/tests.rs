@@ -26,6 +26,15 @@ fn no_seed_breaks_a_promise() {
     }
 }
 
+/// Their stories: a completion that moved to a new segment read its grant from the disk, which failed, and the store went on;
+/// after a failed sync, a slot of the high-water mark was torn on the disk, and a power loss tore the other one.
+#[test]
+fn seeds_that_found_a_bug_stay_clean() {
+    for seed in [1_605_466_429, 1_949_836_587] {
+        assert_eq!(run(seed, &RunOptions::default()).err().map(|failure| failure.to_string()), None);
+    }
+}
+
 #[test]
 fn seed_repeats_its_run() {
     let options = RunOptions::default();

@@ -34,7 +34,7 @@ fn event_is_new_once_and_duplicates_report_the_first() {
         assert!((0..60).contains(&age), "{seen}");
         assert_eq!(
             again,
-            json!({"key": "E1", "is_new": false, "reason": "already processed", "first_seen": null,
+            json!({"key": "E1", "is_new": false, "reason": "Already processed by another instance", "first_seen": null,
                 "metadata": {"file_id": "F1", "user_id": "U\n1"}, "degraded": false})
         );
         assert_eq!(check(claims, json!([])), Vec::<Value>::new());

@@ -86,7 +86,7 @@ fn marks_of_sdk_consumers_are_seen_by_ichido(server: &str) {
         let seen = check(&mut ichido, json!({ "key": key, "metadata": metadata("F2") }));
         assert_eq!(
             (&seen["is_new"], &seen["reason"]),
-            (&json!(false), &json!("already processed")),
+            (&json!(false), &json!("Already processed by another instance")),
             "{seen}"
         );
         assert_eq!(seen["metadata"], written);

@@ -98,6 +98,14 @@ fn a_file_shared_in_slack_is_handled_once_however_often_it_is_sent() {
         let pid = case.gateway.process.child.id().to_string();
         assert!(metadata["lambda_instance_id"].as_str().unwrap().starts_with(&pid), "{claim}");
     }
+    let results = eventually("a log line for each check", || {
+        let log = case.gateway.process.stderr();
+        let lines = log.lines().filter(|line| line.contains("Deduplication check"));
+        let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let results: Vec<_> = lines.map(|line| line["result"].as_str().unwrap().to_owned()).collect();
+        (results.len() >= 6).then_some(results)
+    });
+    assert_eq!(results, ["new", "duplicate", "duplicate", "duplicate", "duplicate", "new"]);
     let metrics = get(case.gateway.admin, "/metrics").text();
     for line in [
         "ichido_event_retries_total{route=\"POST /slack/events\",reason=\"http_timeout\",outcome=\"replayed\"} 3",

@@ -212,7 +212,7 @@ async fn damage_in_the_middle_of_the_newest_segment_is_not_a_torn_end() {
     assert!(text.contains("was acknowledged"), "{text}");
 }
 
-/// Power loss in the middle of a commit: its sectors arrive in any order, and nobody was told of it.
+/// Power loss in the middle of a commit: its sectors arrive in any order, and it was not acknowledged.
 #[tokio::test]
 async fn a_torn_commit_that_nobody_was_told_of_is_ignored() {
     let image = image().await;

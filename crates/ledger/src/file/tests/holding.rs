@@ -103,10 +103,10 @@ async fn a_store_of_another_format_is_refused_in_one_clear_line() {
     fs::write(dir.path().join("format"), "ichido ledger, format 3\n").unwrap();
     let (kind, text) = refused(dir.path());
     assert!(matches!(kind, Kind::Schema(_)), "{kind:?}");
-    assert!(text.contains("format 3") && text.contains("reads format 4") && !text.contains('\n'), "{text}");
+    assert!(text.contains("format 3") && text.contains("reads format 5") && !text.contains('\n'), "{text}");
 }
 
-/// A crash may interrupt the creation of a store at any point. Nobody was told of it.
+/// A crash may interrupt the creation of a store at any point, before anything is acknowledged.
 #[tokio::test]
 async fn a_store_that_was_never_completed_is_created_again() {
     let dir = tempfile::tempdir().unwrap();

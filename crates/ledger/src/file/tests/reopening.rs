@@ -20,6 +20,33 @@ async fn what_was_acknowledged_is_there_after_a_reopening() {
     }
 }
 
+/// A completion in the segment of its grant stores only what is new. Whoever reads or copies it gets the whole claim.
+#[tokio::test]
+async fn completion_does_not_repeat_its_grant() {
+    let (dir, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let clock = clock();
+    let ledger = open(dir.path(), &clock);
+    complete(&ledger, "a-key-that-is-stored-once", 1, "answer").await;
+    let record = ledger.get(&key("a-key-that-is-stored-once")).await.unwrap();
+    let copies = |segment: &str| {
+        let bytes = std::fs::read(dir.path().join(segment)).unwrap();
+        bytes.windows(25).filter(|window| window == b"a-key-that-is-stored-once").count()
+    };
+    assert_eq!(copies("00000001.log"), 1);
+    assert_eq!(ledger.verify().await.unwrap().problems, Vec::<String>::new());
+
+    ledger.compact().await.unwrap();
+    assert_eq!(copies("00000002.log"), 1);
+    assert!(!dir.path().join("00000001.log").exists(), "the segment of the grant is gone");
+    assert_eq!(ledger.get(&key("a-key-that-is-stored-once")).await.unwrap(), record);
+    ledger.backup(&backup.path().join("copy")).await.unwrap();
+    ledger.close().await.unwrap();
+    for dir in [dir.path(), &backup.path().join("copy")] {
+        let ledger = open(dir, &clock);
+        assert_eq!(ledger.get(&key("a-key-that-is-stored-once")).await.unwrap(), record);
+    }
+}
+
 #[tokio::test]
 async fn claims_of_an_earlier_process_are_in_doubt_at_once() {
     let dir = tempfile::tempdir().unwrap();
