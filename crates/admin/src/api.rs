@@ -8,6 +8,8 @@
 //! retention of up to 3,660 days.
 
 mod claims;
+mod event_operators;
+mod event_schemas;
 mod events;
 mod fields;
 mod health;
@@ -47,6 +49,9 @@ pub(crate) fn router(app: AppState) -> Router {
 fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::base())
         .routes(routes!(events::check))
+        .routes(routes!(event_operators::list))
+        .routes(routes!(event_operators::one))
+        .routes(routes!(event_operators::forget))
         .routes(routes!(operators::list, claims::claim))
         .routes(routes!(claims::renew))
         .routes(routes!(claims::complete))
@@ -55,6 +60,7 @@ fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operators::one))
         .routes(routes!(operators::resolve))
         .routes(routes!(operators::release))
+        .routes(routes!(operators::forget))
         .routes(routes!(operators::sweep))
         .routes(routes!(operators::verify))
         .routes(routes!(operators::backup))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ichido_ledger::{Backup, Swept};
+use ichido_ledger::{Backup, MarkSummary, Swept};
 use ichido_serve::Failure;
 
 use crate::audit_log::Actor;
@@ -38,6 +38,28 @@ impl AppState {
     ) -> Result<ResolvedClaim, Refusal> {
         let audited = self.audited(actor);
         self.run_action(async move { audited.release(&selector, force).await }).await
+    }
+
+    /// Forgets a completed claim.
+    pub(crate) async fn forget(
+        &self,
+        actor: Actor,
+        selector: ClaimSelector,
+        reason: String,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.forget(&selector, &reason).await }).await
+    }
+
+    /// Forgets an event.
+    pub(crate) async fn forget_event(
+        &self,
+        actor: Actor,
+        key: String,
+        reason: Option<String>,
+    ) -> Result<MarkSummary, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.forget_event(&key, reason.as_deref()).await }).await
     }
 
     /// Removes expired records, one step at a time.

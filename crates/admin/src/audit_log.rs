@@ -170,7 +170,7 @@ fn log_line(actor: &Actor, action: &Action, outcome: &Outcome, written: Option<&
     if actor.via == Via::Cli {
         return;
     }
-    let Action { action, index, place, batches, before: _ } = action;
+    let Action { action, index, place, batches, before: _, reason: _ } = action;
     let Outcome { result, removed, arrived, after: _ } = outcome;
     tracing::info!(
         target: AUDIT,

@@ -13,6 +13,7 @@ mod claim;
 mod claims;
 mod delivery;
 mod directory_cache;
+mod events;
 mod form;
 mod health;
 mod language;
@@ -123,6 +124,9 @@ impl Console {
                 .route("/claims", get(claims::claims))
                 .route("/claims/one", get(claim::claim))
                 .route("/claims/resolve", get(claim::confirm).post(claim::resolve))
+                .route("/events", get(events::events))
+                .route("/events/one", get(events::event))
+                .route("/events/forget", get(events::confirm).post(events::forget))
                 .route("/delivery", get(delivery::delivery))
                 .route("/delivery/batch", get(batch::batch))
                 .route("/delivery/resend", get(batch::confirm).post(batch::resend))

@@ -1,4 +1,4 @@
-//! What operators do with claims, on a ledger of this process or through the process that holds it.
+//! What operators do with claims and events, on a ledger of this process or through the process that holds it.
 //!
 //! The command line and the admin port both use [`Local`], and [`Audited`] for what must be recorded. The command line reaches another process's admin port with
 //! [`Remote`]. So claims are found, shown and refused by the same rules everywhere.
@@ -13,7 +13,7 @@ pub(crate) mod wire;
 
 use std::path::Path;
 
-use ichido_ledger::{Backup, Page, Query, Stats, Swept, Verified};
+use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 
 pub use self::audited::Audited;
 pub use self::find::FoundClaim;
@@ -37,6 +37,14 @@ pub trait Operator {
     ) -> Result<ResolvedClaim, Refusal>;
     /// Releases a key. With `force`, even while its lease is valid.
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal>;
+    /// Forgets a completed claim whose effect did not happen.
+    async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal>;
+    /// Lists a page of events that are marked. It may be shorter than requested and still have a cursor.
+    async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal>;
+    /// Shows an event that is marked.
+    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal>;
+    /// Forgets an event, so that it is new again. Returns it as it was.
+    async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal>;
     /// Removes expired records, one step at a time.
     async fn sweep_step(&self) -> Result<Swept, Refusal>;
     /// Counts what is stored.
@@ -47,6 +55,19 @@ pub trait Operator {
     async fn backup(&self, to: &Path) -> Result<Backup, Refusal>;
     /// Reclaims all space that expired and replaced records take.
     async fn compact(&self) -> Result<Swept, Refusal>;
+}
+
+/// The instance that first saw an event, if the caller named it in the metadata, as bots that share a table do.
+pub fn instance(event: &MarkSummary) -> Option<&str> {
+    event.metadata.iter().find(|(name, _)| *name == "lambda_instance_id").map(|(_, value)| value)
+}
+
+/// The longest reason in the audit log, in characters.
+pub const REASON_CHARS_MAX: usize = 1024;
+
+/// Whether a text can be the reason of an action.
+pub fn is_reason(text: &str) -> bool {
+    (1..=REASON_CHARS_MAX).contains(&text.chars().count())
 }
 
 /// How a claim in doubt is resolved.

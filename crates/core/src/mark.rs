@@ -42,6 +42,16 @@ pub enum Mark {
     },
 }
 
+/// The result of forgetting a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Forgotten {
+    /// The mark is removed: the event is new again.
+    Removed,
+    /// The mark that was seen is gone: it expired, or was removed or replaced. Nothing was changed.
+    Gone,
+}
+
 /// A mark in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {

@@ -3,10 +3,10 @@
 //! Each function takes the current record, a request and the time, and returns the result and the change to write. A
 //! backend must read, decide and write in one atomic step.
 
-use crate::mark::{self, Mark};
+use crate::mark::{self, Forgotten, Mark};
 use crate::{
     Adopted, Caller, Claim, ClaimRequest, CurrentState, Done, Doubt, DoubtReason, Grant, InDoubtPolicy,
-    Outcome, Phase, Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
+    Nonce, Outcome, Phase, Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
 };
 
 /// A result, and the change that must be written before the result is returned.
@@ -101,9 +101,16 @@ pub fn resolve(
         | (CurrentState::Running, Resolution::Release) => {
             Decision { result: Resolved::Applied, change: Change::Remove }
         }
-        (state @ (CurrentState::Running | CurrentState::Done(_) | CurrentState::Absent), _) => {
-            Decision::keep(Resolved::Refused(state))
+        (CurrentState::Done(_), Resolution::Forget(token)) if record.token == *token => {
+            Decision { result: Resolved::Applied, change: Change::Remove }
         }
+        (
+            state @ (CurrentState::Absent
+            | CurrentState::Running
+            | CurrentState::InDoubt
+            | CurrentState::Done(_)),
+            _,
+        ) => Decision::keep(Resolved::Refused(state)),
     }
 }
 
@@ -129,6 +136,20 @@ pub fn mark(
                 metadata: request.metadata.clone(),
             },
         ),
+    }
+}
+
+/// Forgets a mark for an operator, if it is still the one that the operator saw.
+pub fn forget_mark(
+    current: Option<&mark::Record>,
+    seen: Nonce,
+    now: Timestamp,
+) -> Decision<Forgotten, mark::Record> {
+    match current {
+        Some(record) if now < record.expires_at && record.nonce == seen => {
+            Decision { result: Forgotten::Removed, change: Change::Remove }
+        }
+        Some(_) | None => Decision::keep(Forgotten::Gone),
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a holder settles its claim, and how an operator resolves it.
 
-use crate::{LimitError, Limits, Outcome};
+use crate::{LimitError, Limits, Outcome, Token};
 
 /// What the holder of a claim does with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +77,9 @@ pub enum Resolution {
     Absent,
     /// The effect did not happen, and the claim is released even if it is still running.
     Release,
+    /// The completed effect did not happen after all. The claim is removed if it still has this token, so that no newer
+    /// claim is.
+    Forget(Token),
 }
 
 /// The result of resolving a claim.

@@ -9,6 +9,7 @@ mod audit;
 mod config;
 mod delivery;
 mod demo;
+mod events;
 mod id;
 mod ledger;
 mod serving;
@@ -18,6 +19,7 @@ pub(crate) use audit::{AuditArgs, AuditVerb};
 pub(crate) use config::{ConfigArgs, ConfigVerb};
 pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb};
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
+pub(crate) use events::{EventsArgs, EventsVerb};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
@@ -27,6 +29,7 @@ use audit::AUDIT_EXAMPLES;
 use config::CONFIG_EXAMPLES;
 use delivery::SEND_EXAMPLES;
 use demo::DEMO_EXAMPLES;
+use events::EVENTS_EXAMPLES;
 use serving::{GATEWAY_EXAMPLES, METER_EXAMPLES, RUN_EXAMPLES};
 use usage::{EXPORT_EXAMPLES, RECONCILE_EXAMPLES};
 
@@ -41,6 +44,7 @@ Examples:
   ichido meter                                      receive usage records, and count each one once
   ichido ledger list --state in-doubt               list claims whose outcome nobody knows
   ichido ledger resolve order-17 --as done          record what happened
+  ichido events show Ev0PV52K21                     show when an event was first seen
   ichido check --ledger postgres://db/app           check settings and connections
 
 Settings come from ichido.toml; environment variables override the file, and flags override both.
@@ -100,6 +104,9 @@ pub(crate) enum Command {
     Failed(FailedArgs),
     /// Inspect and repair a ledger of claims.
     Ledger(LedgerArgs),
+    /// List, show and forget the events that a ledger has marked as seen.
+    #[command(after_help = EVENTS_EXAMPLES)]
+    Events(EventsArgs),
     /// List and verify what operators did.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),

@@ -4,6 +4,8 @@ mod audit;
 mod batch_files;
 mod claims;
 mod config;
+mod confirm;
+mod events;
 mod export;
 mod failed;
 mod gateway;
@@ -82,6 +84,7 @@ async fn dispatch(command: &Command, progress: &MultiProgress) -> Result<(), Fai
         Command::Spool(args) => spool::run(args).await,
         Command::Failed(args) => failed::run(args).await,
         Command::Ledger(args) => ledger::run(args).await,
+        Command::Events(args) => events::run(args).await,
         Command::Audit(args) => audit::run(args),
         Command::Claims(args) => claims::run(args).await,
         Command::Meter(args) => meter::run(args).await,

@@ -9,13 +9,16 @@ use std::fmt;
 use std::path::Path;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Index, Key, Nonce, Record, Resolution, Resolved, Settle, Settled,
+    Adopted, Claim, ClaimRequest, Index, Key, MarkKey, Nonce, Record, Resolution, Resolved, Settle, Settled,
     Timestamp, Token,
 };
 
-use crate::{Backup, Capabilities, Error, Kind, Page, Query, Result, Stats, Sweeping, Swept, Verified};
+use crate::{
+    Backup, Capabilities, Error, Kind, MarkPage, MarkQuery, Page, Query, Result, Stats, Sweeping, Swept,
+    Verified,
+};
 
 /// Stores claims and marks.
 #[async_trait]
@@ -63,8 +66,17 @@ pub trait Maintain: Send + Sync + fmt::Debug + 'static {
     /// One page of claims, without their outcomes.
     async fn list(&self, query: &Query) -> Result<Page>;
 
-    /// Resolves a claim on behalf of an operator.
+    /// Resolves or forgets a claim on behalf of an operator.
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved>;
+
+    /// The mark of an event. `None` if there is none, or if it has expired.
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>>;
+
+    /// One page of marks.
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage>;
+
+    /// Removes a mark on behalf of an operator, if it is still the one that the operator saw.
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten>;
 
     /// Removes at most `limit` records whose retention is over. Logs a warning for each claim that was still in
     /// doubt.

@@ -12,6 +12,7 @@
 )]
 
 pub mod claims;
+pub mod forgetting;
 pub mod history;
 pub mod leases;
 pub mod marks;
@@ -82,6 +83,9 @@ macro_rules! conformance {
                 a_running_claim_can_be_released_by_force, a_done_claim_cannot_be_resolved,
                 a_sweep_removes_expired_records_only, a_completed_record_is_adopted_if_absent,
                 a_doubt_is_adopted_as_a_doubt, a_running_claim_is_adopted_with_its_token, an_adopted_record_does_not_overwrite_another, stats_and_check_succeed;
+            forgetting: a_mark_can_be_read, marks_are_listed_by_prefix, a_list_of_marks_is_paged_without_gaps_or_duplicates,
+                a_forgotten_mark_is_new_again, a_newer_mark_is_not_forgotten, one_of_two_operators_forgets_a_mark,
+                a_forgotten_claim_is_granted_again, only_a_completed_claim_is_forgotten, a_newer_claim_is_not_forgotten;
             waiting: a_waiter_in_the_same_process_is_woken, a_waiter_in_another_process_notices_the_end_soon,
                 a_waiter_gives_up_at_its_limit, exactly_one_waiter_is_promoted, once_runs_an_effect_once,
                 once_releases_failed_effects_and_doubts_unknown_ones;

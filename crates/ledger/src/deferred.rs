@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, Key, Limits, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
 };
 use tokio::sync::OnceCell;
 
 use crate::{
-    Backend, Backup, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats,
-    StoreClock, Sweeping, Swept, Verified,
+    Backend, Backup, Capabilities, Expiry, Fencing, Listing, Maintain, MarkPage, MarkQuery, Page, Query,
+    Reach, Result, Stats, StoreClock, Sweeping, Swept, Verified,
 };
 
 /// Opens the store.
@@ -116,6 +116,18 @@ impl Maintain for Deferred {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         self.backend().await?.resolve(key, resolution).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        self.backend().await?.get_mark(key).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        self.backend().await?.list_marks(query).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.backend().await?.forget_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -26,8 +26,8 @@
 //! - **A batch of marks is one `PutItem` per mark**, several at a time: DynamoDB has no batch of conditional
 //!   writes. After an error, some events may be marked; a retry with the same nonces reports those as new again.
 //! - **Listing, sweeping and counting scan the table**, with a bounded number of pages per call.
-//! - **Permissions**: marks need `PutItem`, `GetItem` and `DescribeTable`; claims also need `UpdateItem` and
-//!   `DeleteItem`, scans need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
+//! - **Permissions**: marks need `PutItem`, `GetItem` and `DescribeTable`, and `DeleteItem` to be forgotten; claims
+//!   also need `UpdateItem` and `DeleteItem`, scans need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
 //! - **Global tables** evaluate conditions in each region separately, so a table with replicas is refused unless
 //!   the operator confirms it.
 
@@ -46,12 +46,14 @@ mod table;
 mod vectors;
 
 use async_trait::async_trait;
-use ichido_core::mark::{Mark, Request};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
+use ichido_core::mark::{self, Forgotten, Mark, Request};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
+};
 
 use crate::{
-    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Survives, Sweeping, Swept,
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, MarkPage, MarkQuery, Page, Query, Reach,
+    Result, Stats, StoreClock, Survives, Sweeping, Swept,
 };
 
 pub use self::store::Dynamo;
@@ -114,6 +116,18 @@ impl Maintain for Dynamo {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         self.resolve_claim(key, resolution).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        marks::read(&self.table, key, self.clock.now()).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        scan::list_marks(&self.table, query, self.clock.now()).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        marks::forget(&self.table, seen, self.clock.now()).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

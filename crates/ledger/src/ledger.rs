@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_core::mark;
+use ichido_core::mark::{self, Forgotten};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, CurrentState, Fingerprint, Holder, InDoubtPolicy, Key, LimitError, Limits,
     MarkKey, Metadata, Nonce, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
@@ -23,8 +23,8 @@ use crate::fallback::{Fallback, FallbackSettings};
 use crate::retry::RetryingBackend;
 use crate::waiters::Waiters;
 use crate::{
-    Backend, Backup, Capabilities, Claimed, FallbackStatus, LocalBackend, Marked, Page, Query, Result,
-    Settings, Stats, Sweeping, Swept, Verified,
+    Backend, Backup, Capabilities, Claimed, FallbackStatus, LocalBackend, MarkPage, MarkQuery, Marked, Page,
+    Query, Result, Settings, Stats, Sweeping, Swept, Verified,
 };
 
 /// Shortest and longest pause between two polls for a key whose holder is in another process.
@@ -264,6 +264,11 @@ impl Ledger {
         self.fallback.as_ref().is_some_and(|fallback| fallback.is_pending(key))
     }
 
+    /// Whether this process marked an event during an outage and has not handed the mark over yet.
+    pub fn is_mark_pending_handover(&self, key: &MarkKey) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| fallback.is_mark_pending(key))
+    }
+
     /// The state of the fallback, if there is one.
     pub async fn fallback_status(&self) -> Option<FallbackStatus> {
         match &self.fallback {
@@ -277,7 +282,7 @@ impl Ledger {
         self.backend.adopt(record).await
     }
 
-    /// Resolves a claim on behalf of an operator.
+    /// Resolves or forgets a claim on behalf of an operator.
     pub async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         if let Resolution::Done(outcome) = resolution {
             outcome.check()?;
@@ -294,6 +299,31 @@ impl Ledger {
         }
         self.waiters.wake(key.index());
         resolved
+    }
+
+    /// The mark of an event.
+    pub async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        match &self.fallback {
+            None => self.backend.call_once("reading a mark", self.backend.inner.get_mark(key)).await,
+            Some(fallback) => fallback.get_mark(key).await,
+        }
+    }
+
+    /// One page of marks.
+    pub async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        match &self.fallback {
+            None => self.backend.call_once_long("listing marks", self.backend.inner.list_marks(query)).await,
+            Some(fallback) => fallback.list_marks(query).await,
+        }
+    }
+
+    /// Removes a mark on behalf of an operator, if it is still the one that was seen. The event is then new again, for
+    /// everyone who uses the store.
+    pub async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        match &self.fallback {
+            None => self.backend.call_once("forgetting a mark", self.backend.inner.forget_mark(seen)).await,
+            Some(fallback) => fallback.forget_mark(seen).await,
+        }
     }
 
     /// Removes at most `limit` records whose retention is over.

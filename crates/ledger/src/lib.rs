@@ -57,7 +57,7 @@ pub use error::{BoxError, Effect, Error, Kind, Result};
 pub use fallback::FallbackSettings;
 pub use lazy_timeout::{Elapsed, LazyTimeout, lazy_timeout};
 pub use ledger::Ledger;
-pub use listing::{Page, Query, StateName, Summary};
+pub use listing::{MarkPage, MarkQuery, MarkSummary, Page, Query, StateName, Summary};
 pub use observer::{Decision, Observer, Subject};
 pub use once::{Failure, Once, OnceError};
 pub use open::{OpenOptions, open, open_backend, open_local, open_or_defer};

@@ -1,5 +1,6 @@
-//! Listing: how operators see claims.
+//! Listing: how operators see claims and marks.
 
+use ichido_core::mark;
 use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -152,5 +153,73 @@ impl Summary {
             Phase::Expired { .. } => return None,
         }
         Some(summary)
+    }
+}
+
+/// Which marks to list.
+#[derive(Clone, Debug, Default)]
+pub struct MarkQuery {
+    /// Only marks whose key starts with this text.
+    pub prefix: Option<String>,
+    /// At most this many. A shorter page may still have a cursor.
+    pub limit: usize,
+    /// The cursor of the previous page.
+    pub cursor: Option<String>,
+}
+
+impl MarkQuery {
+    /// The mark as it is listed, if it matches the query and has not expired.
+    pub fn select(&self, record: &mark::Record, now: Timestamp) -> Option<MarkSummary> {
+        let is_wanted =
+            self.prefix.as_ref().is_none_or(|prefix| record.key.text().starts_with(prefix.as_str()));
+        (is_wanted && now < record.expires_at).then(|| MarkSummary::of(record))
+    }
+}
+
+/// A page of marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkPage {
+    /// The marks.
+    #[serde(rename = "events")]
+    pub marks: Vec<MarkSummary>,
+    /// The cursor of the next page, if there may be one.
+    pub cursor: Option<String>,
+    /// The ledger is unreachable: these are only the events that this process marked during the outage.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
+}
+
+/// A mark as operators see it: everything but its nonce.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkSummary {
+    /// The event.
+    pub key: String,
+    /// The hash that identifies the key in a store, and in the log.
+    pub index: String,
+    /// When the event was first seen, in milliseconds since the epoch. Zero if another program wrote the mark without
+    /// a time.
+    pub first_seen: Timestamp,
+    /// When the mark expires. `None` if another program wrote it without an expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// The metadata of the first caller.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+    /// Marked by this process during an outage, and not handed over yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub local: bool,
+}
+
+impl MarkSummary {
+    /// The summary of a mark.
+    pub fn of(record: &mark::Record) -> Self {
+        Self {
+            key: record.key.text().to_owned(),
+            index: record.key.index().to_string(),
+            first_seen: record.marked_at,
+            expires_at: Some(record.expires_at).filter(|at| *at < Timestamp(u64::MAX)),
+            metadata: record.metadata.clone(),
+            local: false,
+        }
     }
 }

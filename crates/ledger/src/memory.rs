@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, Nonce, Phase, Record, Resolution, Resolved,
-    Settle, Settled, SteadyTime, Timestamp, Token,
+    Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, MarkKey, Nonce, Phase, Record, Resolution,
+    Resolved, Settle, Settled, SteadyTime, Timestamp, Token,
 };
 
 use crate::index_map::IndexMap;
 use crate::{
-    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, LocalBackend, Maintain, Page, Query, Reach,
-    Result, Stats, StoreClock, Summary, Swept,
+    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, LocalBackend, Maintain, MarkPage,
+    MarkQuery, Page, Query, Reach, Result, Stats, StoreClock, Summary, Swept,
 };
 
 const SHARDS: usize = 64;
@@ -103,14 +103,25 @@ impl Memory {
         Ok(decision.result)
     }
 
-    fn apply_mark(&self, request: &mark::Request) -> Result<Mark> {
-        let index = request.key.index();
+    fn apply_to_mark<A>(
+        &self,
+        index: Index,
+        decide: impl FnOnce(Option<&mark::Record>, Timestamp) -> Decision<A, mark::Record>,
+    ) -> Result<A> {
         let mut shard = self.shard(index);
         let (now, current) = (self.time.now(), shard.marks.get(&index));
-        let (decision, replaces) = (rules::mark(current, request, now), current.is_some());
-        if let Change::Put(record) = decision.change {
-            self.make_room(&mut shard, replaces, now)?;
-            shard.put_mark(index, record);
+        let (decision, replaces) = (decide(current, now), current.is_some());
+        match decision.change {
+            Change::Keep => {}
+            Change::Put(record) => {
+                self.make_room(&mut shard, replaces, now)?;
+                shard.put_mark(index, record);
+            }
+            Change::Remove => {
+                if shard.marks.remove(&index).is_some() {
+                    self.live.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
         }
         Ok(decision.result)
     }
@@ -151,14 +162,7 @@ impl Memory {
 
     /// Stores what another ledger reported as new, replacing whatever is here.
     pub(crate) fn put_mark(&self, request: &mark::Request) -> Result<()> {
-        let index = request.key.index();
-        let (now, mut shard) = (self.time.now(), self.shard(index));
-        if let Change::Put(record) = rules::mark(None, request, now).change {
-            let replaces = shard.marks.contains_key(&index);
-            self.make_room(&mut shard, replaces, now)?;
-            shard.put_mark(index, record);
-        }
-        Ok(())
+        self.apply_to_mark(request.key.index(), |_, now| rules::mark(None, request, now)).map(drop)
     }
 
     /// Reserves room for one more record, unless it replaces one. If the ledger is full, removes expired records of
@@ -299,7 +303,10 @@ impl Backend for Memory {
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
-        requests.iter().map(|request| self.apply_mark(request)).collect()
+        let mark = |request: &mark::Request| {
+            self.apply_to_mark(request.key.index(), |current, now| rules::mark(current, request, now))
+        };
+        requests.iter().map(mark).collect()
     }
 
     async fn adopt(&self, record: &Record) -> Result<Adopted> {
@@ -347,6 +354,32 @@ impl Maintain for Memory {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         self.apply_to_claim(key.index(), |current, now| rules::resolve(current, resolution, now))
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        let now = self.time.now();
+        let shard = self.shard(key.index());
+        Ok(shard.marks.get(&key.index()).filter(|mark| now < mark.expires_at).cloned())
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        let now = self.time.now();
+        let mut marks = Vec::new();
+        for number in 0..SHARDS {
+            let shard = self.lock(number);
+            let wanted = shard.marks.values().filter_map(|mark| query.select(mark, now));
+            let cursor = query.cursor.as_ref();
+            marks.extend(wanted.filter(|mark| cursor.is_none_or(|cursor| mark.index > *cursor)));
+        }
+        marks.sort_unstable_by(|a, b| a.index.cmp(&b.index));
+        let more = marks.len() > query.limit;
+        marks.truncate(query.limit);
+        let cursor = marks.last().filter(|_| more).map(|last| last.index.clone());
+        Ok(MarkPage { marks, cursor, ..MarkPage::default() })
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.apply_to_mark(seen.key.index(), |current, now| rules::forget_mark(current, seen.nonce, now))
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
@@ -417,11 +450,10 @@ impl LocalBackend for Memory {
             })?;
         }
         for (index, nonce) in marks {
-            let mut shard = self.shard(*index);
-            if shard.marks.get(index).is_some_and(|mark| mark.nonce == *nonce) {
-                shard.marks.remove(index);
-                self.live.fetch_sub(1, Ordering::Relaxed);
-            }
+            self.apply_to_mark(*index, |current, _| {
+                let is_same = current.is_some_and(|mark| mark.nonce == *nonce);
+                Decision { result: (), change: if is_same { Change::Remove } else { Change::Keep } }
+            })?;
         }
         Ok(())
     }

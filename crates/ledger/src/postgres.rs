@@ -25,15 +25,15 @@ mod transaction;
 mod values;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, Key, Limits, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
 };
 
 use self::health::Health;
 use crate::{
-    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Swept,
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, MarkPage, MarkQuery, Page, Query, Reach,
+    Result, Stats, StoreClock, Swept,
 };
 
 pub use self::store::Postgres;
@@ -94,6 +94,18 @@ impl Maintain for Postgres {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         self.resolve_claim(key, resolution).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        self.read_mark(key).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        self.list_marked(query).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.remove_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -5,9 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
-use ichido_ledger::{Backend, Capabilities, Error, Kind, Maintain, Page, Query, Result, Stats, Swept};
+use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+use ichido_ledger::{
+    Backend, Capabilities, Error, Kind, Maintain, MarkPage, MarkQuery, Page, Query, Result, Stats, Swept,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -238,6 +242,18 @@ impl Maintain for FaultyBackend {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         self.inner.resolve(key, resolution).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        self.call(&self.reads, self.inner.get_mark(key)).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        self.inner.list_marks(query).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.inner.forget_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -1,4 +1,4 @@
-//! Requests of operators: inspect, resolve and release claims; maintain and describe the ledger.
+//! Requests of operators: inspect, resolve, release and forget claims; maintain and describe the ledger.
 
 use std::path::PathBuf;
 
@@ -15,12 +15,14 @@ use super::schemas::{self, ClaimParameters, ListParameters, Resolve};
 use crate::audit_log::Actor;
 use crate::json_object::Object;
 use crate::limits::BODY_TIMEOUT;
-use crate::operator::wire::{BackupBody, ListQuery, ReleaseBody, ResolveBody};
-use crate::operator::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolvedClaim};
+use crate::operator::wire::{BackupBody, ForgetBody, ListQuery, ReleaseBody, ResolveBody};
+use crate::operator::{
+    ClaimSelector, ClaimView, Operator, PAGE_MAX, REASON_CHARS_MAX, Refusal, ResolvedClaim, is_reason,
+};
 use crate::state::AppState;
 use ichido_serve::Problem;
 
-type ApiResult<T> = Result<Json<T>, Problem>;
+pub(super) type ApiResult<T> = Result<Json<T>, Problem>;
 
 /// Lists claims of all scopes, page by page.
 #[utoipa::path(
@@ -35,20 +37,10 @@ pub(super) async fn list(
     ValidQuery(query): ValidQuery<ListQuery>,
 ) -> ApiResult<Page> {
     let ListQuery { state, prefix, limit, cursor } = query;
-    if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(invalid(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {PAGE_MAX}.")));
-    }
+    check_limit(limit)?;
     let query = ichido_ledger::Query { state, prefix, limit, cursor };
-    match app.operator().list(&query).await {
-        Ok(page) => Ok(Json(page)),
-        // Only a cursor can make this query invalid.
-        Err(Refusal::Ledger(error))
-            if matches!(error.kind(), Kind::Settings(_)) && query.cursor.is_some() =>
-        {
-            Err(invalid(StatusCode::BAD_REQUEST, "cursor does not come from this ledger.".to_owned()))
-        }
-        Err(refusal) => Err(refusal.into()),
-    }
+    let page = app.operator().list(&query).await;
+    page.map(Json).map_err(|refusal| list_problem(refusal, query.cursor.is_some()))
 }
 
 /// Shows everything about a claim except its token.
@@ -101,6 +93,25 @@ pub(super) async fn release(
 ) -> ApiResult<ResolvedClaim> {
     let (selector, force) = body.into_parts();
     Ok(Json(app.release(actor, selector, force).await?))
+}
+
+/// Forgets a completed claim whose effect did not happen. The next request with its key runs the effect.
+#[utoipa::path(
+    post, path = "/v1/claims/forget", operation_id = "forgetClaim", tag = "operators",
+    request_body = ForgetBody,
+    responses(
+        (status = 200, description = "The key is free.", body = ResolvedClaim),
+        AccessProblems, LedgerProblems, BodyProblems, ClaimProblems,
+    ),
+)]
+pub(super) async fn forget(
+    State(app): State<AppState>,
+    actor: Actor,
+    ValidJson(body): ValidJson<ForgetBody>,
+) -> ApiResult<ResolvedClaim> {
+    let (selector, reason) = body.into_parts();
+    check_reason(&reason)?;
+    Ok(Json(app.forget(actor, selector, reason).await?))
 }
 
 /// Removes expired records, one step at a time.
@@ -186,12 +197,42 @@ pub(super) async fn capabilities(State(app): State<AppState>) -> Json<Capabiliti
     Json(app.admin.ledger.capabilities())
 }
 
+/// Checks a reason for the audit log.
+pub(super) fn check_reason(reason: &str) -> Result<(), Problem> {
+    match is_reason(reason) {
+        true => Ok(()),
+        false => {
+            let detail = format!("reason must have 1 to {REASON_CHARS_MAX} characters.");
+            Err(invalid(StatusCode::UNPROCESSABLE_ENTITY, detail))
+        }
+    }
+}
+
+/// Checks the size of a page.
+pub(super) fn check_limit(limit: usize) -> Result<(), Problem> {
+    match (1..=PAGE_MAX).contains(&limit) {
+        true => Ok(()),
+        false => Err(invalid(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {PAGE_MAX}."))),
+    }
+}
+
+/// The problem of a list that was refused.
+pub(super) fn list_problem(refusal: Refusal, has_cursor: bool) -> Problem {
+    // Only a cursor can make a list invalid.
+    match matches!(&refusal, Refusal::Ledger(error) if matches!(error.kind(), Kind::Settings(_)))
+        && has_cursor
+    {
+        true => invalid(StatusCode::BAD_REQUEST, "cursor does not come from this ledger.".to_owned()),
+        false => refusal.into(),
+    }
+}
+
 fn invalid(status: StatusCode, detail: String) -> Problem {
     Problem::new(status, "invalid", "The request is invalid").detail(detail)
 }
 
 /// A valid query string.
-pub(super) struct ValidQuery<T>(T);
+pub(super) struct ValidQuery<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ValidQuery<T> {
     type Rejection = Problem;
@@ -205,7 +246,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ValidQuery<T> 
 }
 
 /// A valid JSON body. A foreign page cannot send this content type without a preflight request, which we refuse.
-pub(super) struct ValidJson<T>(T);
+pub(super) struct ValidJson<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ValidJson<T> {
     type Rejection = Problem;

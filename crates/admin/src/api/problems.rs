@@ -17,10 +17,11 @@ const LEDGER_FAILED: &str = "LedgerFailed";
 const LEDGER_UNAVAILABLE: &str = "LedgerUnavailable";
 const UNPROCESSABLE: &str = "Unprocessable";
 const NO_SUCH_CLAIM: &str = "NoSuchClaim";
+const NO_SUCH_EVENT: &str = "NoSuchEvent";
 const LEFT_AS_IT_IS: &str = "LeftAsItIs";
 const UNSUPPORTED: &str = "Unsupported";
 
-const PROBLEMS: [(&str, &str); 13] = [
+const PROBLEMS: [(&str, &str); 14] = [
     (
         INVALID,
         "The request is invalid, or a value is outside its limits. Nothing was done, and no event was marked. The problem \
@@ -48,6 +49,7 @@ const PROBLEMS: [(&str, &str); 13] = [
     ),
     (UNPROCESSABLE, "The values do not fit together, or one is outside its limits."),
     (NO_SUCH_CLAIM, "There is no such claim."),
+    (NO_SUCH_EVENT, "There is no such event."),
     (LEFT_AS_IT_IS, "Several claims have this key, or the state of the claim does not allow this."),
     (UNSUPPORTED, "Only file: ledgers support this. Use the tools of the database server."),
 ];
@@ -117,6 +119,11 @@ responses! {
     }
     /// Problems of a path that names a directory.
     DirectoryProblems {
+        "422" => UNPROCESSABLE,
+    }
+    /// Problems of every path that is about one event, for operators.
+    EventProblems {
+        "404" => NO_SUCH_EVENT,
         "422" => UNPROCESSABLE,
     }
     /// Problems of every path that is about one claim, for operators.

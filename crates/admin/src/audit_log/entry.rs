@@ -98,7 +98,7 @@ pub enum Via {
 pub struct Action {
     /// The name of the action.
     pub action: String,
-    /// The index of a claim. The key itself may be a secret.
+    /// The index of a claim or an event. The key itself may be a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
     /// The directory of batches, or of a backup.
@@ -107,6 +107,9 @@ pub struct Action {
     /// The keys of batches, or the starts of them. None: all in the directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<String>,
+    /// Why, in the words of the actor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The state before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,

@@ -3,6 +3,7 @@
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
+use ichido_core::Metadata;
 use ichido_ledger::{StateName, Summary};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -14,7 +15,7 @@ use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, time};
 use super::translations::Translations;
 use crate::browser::see_other;
-use crate::operator::{ClaimSelector, ClaimView, Operator, Refusal, ResolveAs};
+use crate::operator::{ClaimSelector, ClaimView, Operator, REASON_CHARS_MAX, Refusal, ResolveAs, is_reason};
 use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
@@ -47,16 +48,18 @@ enum Action {
     Done,
     Absent,
     Release,
+    Forget,
 }
 
 impl Action {
-    const ALL: [Action; 3] = [Action::Done, Action::Absent, Action::Release];
+    const ALL: [Action; 4] = [Action::Done, Action::Absent, Action::Release, Action::Forget];
 
     fn code(self) -> &'static str {
         match self {
             Action::Done => "done",
             Action::Absent => "absent",
             Action::Release => "release",
+            Action::Forget => "forget",
         }
     }
 
@@ -67,9 +70,9 @@ impl Action {
     /// Whether the action makes sense for a claim in this state.
     fn applies_to(self, state: StateName) -> bool {
         match state {
-            StateName::InDoubt => self != Action::Release,
+            StateName::InDoubt => matches!(self, Action::Done | Action::Absent),
             StateName::Running => self == Action::Release,
-            StateName::Done => false,
+            StateName::Done => self == Action::Forget,
         }
     }
 
@@ -79,6 +82,7 @@ impl Action {
             Action::Done => (t.action_done, t.action_done_means),
             Action::Absent => (t.action_absent, t.action_absent_means),
             Action::Release => (t.action_release, t.action_release_means),
+            Action::Forget => (t.action_forget, t.action_forget_means),
         }
     }
 }
@@ -97,7 +101,7 @@ pub(super) async fn claim(
         @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
         (facts(&about(&claim, &claim_view, t)))
         @if view.may_act() { (actions(&claim, t)) }
-        (metadata(&claim, t))
+        (metadata(&claim.metadata, t))
         (outcome(&claim_view, console.bodies(), t))
         p { a href="/claims" { (t.back_to_claims) } }
     };
@@ -134,6 +138,11 @@ pub(super) async fn confirm(
             @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
             input type="hidden" name="as" value=(action.code());
             input type="hidden" name="attempt" value=(claim.attempt);
+            @if action == Action::Forget {
+                @if let Some(at) = claim.completed_at { input type="hidden" name="completed_at" value=(at.0); }
+                label for="reason" { (t.forget_reason) }
+                input #reason type="text" name="reason" required maxlength=(REASON_CHARS_MAX) autocomplete="off";
+            }
             @if action == Action::Done {
                 label for="outcome" { (t.duplicate_response) }
                 textarea #outcome name="outcome" rows="4" spellcheck="false" aria-describedby="outcome-hint" {}
@@ -157,10 +166,17 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
     let Some(action) = Action::parse(&text("as")) else {
         return view.error_page(StatusCode::BAD_REQUEST, Section::Claims, t.invalid_request);
     };
-    // The operator confirmed this attempt, not one that started since.
+    let reason = text("reason");
+    if action == Action::Forget && !is_reason(&reason) {
+        return view.error_page(StatusCode::BAD_REQUEST, Section::Claims, t.invalid_request);
+    }
+    // The operator confirmed this attempt, not one that started since, and this outcome.
     let now = console.app.operator().show(&selector).await;
-    if now.is_ok_and(|claim_view| claim_view.0.get("attempt").map(Value::to_string) != Some(text("attempt")))
-    {
+    let has_changed =
+        |name: &str, claim: &ClaimView| claim.0.get(name).map(Value::to_string) != Some(text(name));
+    if now.is_ok_and(|claim| {
+        has_changed("attempt", &claim) || action == Action::Forget && has_changed("completed_at", &claim)
+    }) {
         return view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed);
     }
     let outcome = Some(text("outcome")).filter(|outcome| !outcome.trim().is_empty());
@@ -168,6 +184,7 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
         Action::Done => console.app.resolve(view.actor(), selector.clone(), ResolveAs::Done(outcome)).await,
         Action::Absent => console.app.resolve(view.actor(), selector.clone(), ResolveAs::Absent).await,
         Action::Release => console.app.release(view.actor(), selector.clone(), true).await,
+        Action::Forget => console.app.forget(view.actor(), selector.clone(), reason).await,
     };
     console.sampler.refresh_soon();
     match (result, action) {
@@ -183,6 +200,7 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
         (Ok(_), Action::Absent | Action::Release) => {
             see_other(&link("/claims", &[("state", "in-doubt"), ("result", action.code())]))
         }
+        (Ok(_), Action::Forget) => see_other(&link("/claims", &[("result", action.code())])),
         (Err(refusal), _) => refused(&view, refusal),
     }
 }
@@ -200,8 +218,10 @@ async fn find(view: &View, console: &Console, query: &ClaimQuery) -> Result<(Sum
 fn refused(view: &View, refusal: Refusal) -> Response {
     let t = view.t;
     match refusal {
-        Refusal::NoSuchClaim => view.error_page(StatusCode::NOT_FOUND, Section::Claims, t.no_such_claim),
-        Refusal::Ambiguous { .. } | Refusal::Running | Refusal::WrongState(_) => {
+        Refusal::NoSuchClaim | Refusal::NoSuchEvent => {
+            view.error_page(StatusCode::NOT_FOUND, Section::Claims, t.no_such_claim)
+        }
+        Refusal::Ambiguous { .. } | Refusal::Running | Refusal::NotCompleted(_) | Refusal::WrongState(_) => {
             view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed)
         }
         other @ (Refusal::Ledger(_)
@@ -257,7 +277,7 @@ fn actions(claim: &Summary, t: &'static Translations) -> Markup {
     html! {
         @if !actions.is_empty() {
             section aria-labelledby="resolve" {
-                h2 #resolve { (t.resolve_heading) }
+                h2 #resolve { (if claim.state == StateName::Done { t.run_again_heading } else { t.resolve_heading }) }
                 @if claim.state == StateName::InDoubt { p { (t.check_first) } }
                 ul.choices {
                     @for action in actions {
@@ -272,16 +292,12 @@ fn actions(claim: &Summary, t: &'static Translations) -> Markup {
     }
 }
 
-fn metadata(claim: &Summary, t: &'static Translations) -> Markup {
+pub(super) fn metadata(metadata: &Metadata, t: &'static Translations) -> Markup {
     html! {
         section aria-labelledby="metadata" {
             h2 #metadata { (t.metadata) }
-            @match serde_json::to_value(&claim.metadata) {
-                Ok(Value::Object(fields)) if !fields.is_empty() => {
-                    dl.facts { @for (name, value) in &fields { div { dt { (visible(name)) } dd.key { (visible(&value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))) } } } }
-                },
-                _ => { p.empty { (t.no_metadata) } },
-            }
+            @if metadata.is_empty() { p.empty { (t.no_metadata) } }
+            @else { dl.facts { @for (name, value) in metadata.iter() { div { dt { (visible(name)) } dd.key { (visible(value)) } } } } }
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::operator::{Operator, Refusal};
 use ichido_serve::visible;
 
 /// Claims on a page.
-const ROWS: usize = 25;
+pub(super) const ROWS: usize = 25;
 /// How long a search with few matches continues before the page offers to go on.
-const TIMEOUT: Duration = Duration::from_millis(10);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Search {
@@ -96,7 +96,9 @@ pub(super) fn describe(refusal: Refusal) -> String {
         Refusal::Failed(failure) => failure.to_string(),
         other @ (Refusal::NoSuchClaim
         | Refusal::Ambiguous { .. }
+        | Refusal::NoSuchEvent
         | Refusal::Running
+        | Refusal::NotCompleted(_)
         | Refusal::WrongState(_)) => other.code().to_owned(),
     }
 }

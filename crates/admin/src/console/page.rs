@@ -20,6 +20,7 @@ use ichido_serve::visible;
 pub(super) enum Section {
     Overview,
     Claims,
+    Events,
     Delivery,
     Usage,
     /// Sign-in and error pages.
@@ -124,6 +125,7 @@ impl View {
         let links = [
             (ledger, Section::Overview, "/", t.overview),
             (ledger, Section::Claims, "/claims", t.claims),
+            (ledger, Section::Events, "/events", t.events),
             (delivery, Section::Delivery, "/delivery", t.delivery),
             (usage, Section::Usage, "/usage", t.usage),
         ];

@@ -22,6 +22,7 @@ translations! {
     main_navigation: "Main", "メイン";
     overview: "Overview", "概要";
     claims: "Claims", "claim";
+    events: "Events", "イベント";
     delivery: "Delivery", "配送";
     sign_in: "Sign in", "サインイン";
     sign_out: "Sign out", "サインアウト";
@@ -191,11 +192,37 @@ translations! {
     action_release: "Release the key", "キーを解放する";
     action_release_means: "The lease is still valid. Do this only if its holder is gone and the effect did not happen. The next request with this key runs it.",
         "リースはまだ有効です。保持者が停止していて、処理が実行されていないことを確認した場合にのみ実行してください。このキーの次のリクエストで処理が実行されます。";
+    run_again_heading: "If it must run again", "もう一度処理する場合";
+    action_forget: "Forget this claim", "この claim を取り消す";
+    action_forget_means: "Do this only if the effect did not happen although the claim is done. The stored response is removed, and the next request with this key runs the effect.",
+        "claim は完了していますが、実際には処理が実行されていない場合にのみ実行してください。保存済みの応答は削除され、このキーの次のリクエストで処理が実行されます。";
+    forget_reason: "Reason (for the audit log)", "理由（監査ログに記録）";
+    result_forgotten: "The claim was forgotten.", "claim を取り消しました。";
     result_done: "The claim is done.", "claim を完了にしました。";
     result_released: "The key was released.", "キーを解放しました。";
     duplicate_response: "Response for duplicates (optional)", "重複したリクエストへの応答（任意）";
     duplicate_response_hint: "JSON or text, stored as it is. If it is empty, duplicates learn that the response was not kept.",
         "JSON またはテキスト。入力したとおりに保存されます。空欄の場合、重複したリクエストには応答が保存されていないことを返します。";
+
+    // Events
+    events_caption: "Events", "イベントの一覧";
+    no_events: "No events found.", "該当するイベントはありません。";
+    events_local_only: "The ledger is unavailable. This list shows only events that this process marked during the outage.",
+        "台帳を利用できません。その間にこのプロセスが記録したイベントだけを表示しています。";
+    first_seen: "First seen", "初回受信日時";
+    instance: "Instance", "インスタンス";
+    event_details: "Event", "イベントの詳細";
+    back_to_events: "Back to events", "イベントの一覧に戻る";
+    no_such_event: "This event is not marked: it expired, or was forgotten.",
+        "このイベントの記録はありません。期限が切れたか、取り消されています。";
+    event_changed: "The event was marked again in the meantime. Check it again.",
+        "このイベントはその間に再び記録されました。最新の状態を確認してください。";
+    forget_event: "Forget this event", "このイベントの記録を取り消す";
+    forget_event_means: "If this event is delivered again, it is processed again. If several instances share the ledger, this holds for all of them.",
+        "このイベントが再び配信されると、もう一度処理されます。台帳を共有しているすべてのインスタンスに影響します。";
+    forget_event_reason: "Reason (optional, for the audit log)", "理由（任意、監査ログに記録）";
+    result_event_forgotten: "The event was forgotten. If it is delivered again, it is processed again.",
+        "イベントの記録を取り消しました。再び配信されると、もう一度処理されます。";
 
     // Delivery
     no_delivery: "This process does not deliver.", "このプロセスは配送を行いません。";
@@ -342,6 +369,8 @@ impl Translations {
         match code {
             "done" => Some(self.result_done),
             "absent" | "release" => Some(self.result_released),
+            "forget" => Some(self.result_forgotten),
+            "forget-event" => Some(self.result_event_forgotten),
             "arrived" => Some(self.result_delivered),
             "not-arrived" => Some(self.result_not_delivered),
             "nothing-sent" => Some(self.result_nothing_sent),

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ichido_core::{Key, Scope};
-use ichido_ledger::{Backup, Page, Query, Stats, Swept, Verified};
+use ichido_core::{Key, MarkKey, Scope};
+use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 
 use super::find::FoundClaim;
 use super::{ClaimSelector, ClaimView, Local, Operator, Refusal, ResolveAs, ResolvedClaim};
@@ -24,6 +24,7 @@ pub struct Audited {
 enum Act<'a> {
     Resolve(&'a ResolveAs),
     Release { force: bool },
+    Forget { reason: &'a str },
 }
 
 impl Act<'_> {
@@ -33,6 +34,7 @@ impl Act<'_> {
             Act::Resolve(ResolveAs::Absent) => "resolve as absent",
             Act::Release { force: true } => "release by force",
             Act::Release { force: false } => "release",
+            Act::Forget { .. } => "forget",
         }
     }
 }
@@ -52,6 +54,31 @@ impl Audited {
     pub async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
         let found = self.operator.find_to_release(selector).await;
         self.act(selector, found, Act::Release { force }).await
+    }
+
+    /// Forgets a completed claim whose effect did not happen.
+    pub async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
+        let found = self.operator.find_to_forget(selector).await;
+        self.act(selector, found, Act::Forget { reason }).await
+    }
+
+    /// Forgets an event.
+    pub async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal> {
+        let index = MarkKey::new(key).map_or_else(|_| "-".to_owned(), |key| key.index().to_string());
+        let reason = reason.map(ToOwned::to_owned);
+        let action = Action { index: Some(index), reason, ..Action::named("forget event") };
+        let found = match self.operator.find_event(key).await {
+            Ok(found) => found,
+            Err(refusal) => return self.refuse(action, refusal).await,
+        };
+        let before = "marked".to_owned();
+        let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
+        let result = self.operator.forget_found_event(&found).await;
+        let (code, after) = match &result {
+            Ok(_) => ("applied", Some("forgotten".to_owned())),
+            Err(refusal) => (refusal.code(), refusal.state_left(&before)),
+        };
+        finish(pending, Outcome { after, ..Outcome::of(code) }, result).await
     }
 
     /// One step of a sweep.
@@ -82,27 +109,34 @@ impl Audited {
         found: Result<FoundClaim, Refusal>,
         act: Act<'_>,
     ) -> Result<ResolvedClaim, Refusal> {
-        let action = Action { index: Some(index_of(selector, &found)), ..Action::named(act.name()) };
+        let reason = match act {
+            Act::Forget { reason } => Some(reason.to_owned()),
+            Act::Resolve(_) | Act::Release { .. } => None,
+        };
+        let action = Action { index: Some(index_of(selector, &found)), reason, ..Action::named(act.name()) };
         let found = match found {
             Ok(found) => found,
-            Err(refusal) => {
-                let (audit, actor, outcome) =
-                    (self.audit.clone(), self.actor.clone(), Outcome::of(refusal.code()));
-                blocking(move || audit.record(&actor, &action, outcome)).await.map_err(Refusal::not_begun)?;
-                return Err(refusal);
-            }
+            Err(refusal) => return self.refuse(action, refusal).await,
         };
         let before = found.summary.state.as_str().to_owned();
         let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
         let result = match act {
             Act::Resolve(resolve_as) => self.operator.resolve_found(found, resolve_as).await,
             Act::Release { force } => self.operator.release_found(found, force).await,
+            Act::Forget { .. } => self.operator.forget_found(found).await,
         };
         let (code, after) = match &result {
             Ok(resolved) => ("applied", Some(resolved.state.clone())),
             Err(refusal) => (refusal.code(), refusal.state_left(&before)),
         };
         finish(pending, Outcome { after, ..Outcome::of(code) }, result).await
+    }
+
+    /// Records an action that was refused before it began.
+    async fn refuse<T>(&self, action: Action, refusal: Refusal) -> Result<T, Refusal> {
+        let (audit, actor, outcome) = (self.audit.clone(), self.actor.clone(), Outcome::of(refusal.code()));
+        blocking(move || audit.record(&actor, &action, outcome)).await.map_err(Refusal::not_begun)?;
+        Err(refusal)
     }
 
     async fn begin(&self, action: Action) -> Result<Pending, Refusal> {
@@ -159,6 +193,22 @@ impl Operator for Audited {
 
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
         Audited::release(self, selector, force).await
+    }
+
+    async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
+        Audited::forget(self, selector, reason).await
+    }
+
+    async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {
+        self.operator.list_events(query).await
+    }
+
+    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal> {
+        self.operator.show_event(key).await
+    }
+
+    async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal> {
+        Audited::forget_event(self, key, reason).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {

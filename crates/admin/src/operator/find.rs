@@ -1,6 +1,6 @@
 //! Finds the one claim that an operator means.
 
-use ichido_core::{Key, Scope};
+use ichido_core::{Key, Scope, Token};
 use ichido_ledger::{Ledger, Query, StateName, Summary};
 
 use super::{ClaimSelector, PAGE_MAX, Refusal};
@@ -11,6 +11,8 @@ pub struct FoundClaim {
     /// Its summary.
     pub summary: Summary,
     pub(super) key: Key,
+    /// Its token, if it was found to be forgotten.
+    pub(super) token: Option<Token>,
 }
 
 /// Finds the claim with this key. Tenant and route narrow the search; if both are given, the key is complete and
@@ -46,7 +48,7 @@ pub(super) async fn find(
         1 => {
             let summary = found.remove(0);
             let key = Key::new(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
-            Ok(FoundClaim { summary, key })
+            Ok(FoundClaim { summary, key, token: None })
         }
         count => Err(Refusal::Ambiguous { count }),
     }

@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use ichido_core::{Outcome, Resolution, Resolved};
-use ichido_ledger::{Backup, Ledger, Page, Query, StateName, Stats, Summary, Swept, Verified};
+use ichido_core::mark::{self, Forgotten};
+use ichido_core::{CurrentState, MarkKey, Outcome, Resolution, Resolved};
+use ichido_ledger::{
+    Backup, Ledger, MarkPage, MarkQuery, MarkSummary, Page, Query, StateName, Stats, Summary, Swept, Verified,
+};
 
 use super::claim_view::claim_view;
 use super::find::{FoundClaim, find};
+use super::refusal::ClaimState;
 use super::{ClaimSelector, ClaimView, Operator, Refusal, ResolveAs, ResolvedClaim};
 
 /// The most records that one step of a sweep removes.
@@ -25,6 +29,47 @@ impl Local {
     /// Finds the claim to release.
     pub async fn find_to_release(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
         find(&self.0, selector, &[StateName::Running, StateName::InDoubt]).await
+    }
+
+    /// Finds the completed claim to forget.
+    pub async fn find_to_forget(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
+        let FoundClaim { summary, key, .. } = find(&self.0, selector, &[StateName::Done]).await?;
+        let record = self.0.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
+        let local = summary.local;
+        let summary = Summary::of(&record, self.0.settings().clock.now()).ok_or(Refusal::NoSuchClaim)?;
+        Ok(FoundClaim { summary: Summary { local, ..summary }, key, token: Some(record.token) })
+    }
+
+    /// Forgets a claim that was found, if it is still the same.
+    pub async fn forget_found(&self, found: FoundClaim) -> Result<ResolvedClaim, Refusal> {
+        let token = found.token.ok_or(Refusal::NoSuchClaim)?;
+        match self.0.resolve(&found.key, &Resolution::Forget(token)).await? {
+            Resolved::Refused(CurrentState::Running) => Err(Refusal::NotCompleted(ClaimState::Running)),
+            Resolved::Refused(CurrentState::InDoubt) => Err(Refusal::NotCompleted(ClaimState::InDoubt)),
+            // A completed claim with another token is a newer one.
+            Resolved::Refused(CurrentState::Absent | CurrentState::Done(_)) => {
+                Err(Refusal::WrongState(ClaimState::Absent))
+            }
+            applied @ Resolved::Applied => settled(applied, found.summary, "forgotten"),
+        }
+    }
+
+    /// Finds the mark of an event.
+    pub async fn find_event(&self, key: &str) -> Result<mark::Record, Refusal> {
+        self.0.get_mark(&MarkKey::new(key)?).await?.ok_or(Refusal::NoSuchEvent)
+    }
+
+    /// Forgets the mark of an event that was found, if it is still the same.
+    pub async fn forget_found_event(&self, found: &mark::Record) -> Result<MarkSummary, Refusal> {
+        let event = self.event(found);
+        match self.0.forget_mark(found).await? {
+            Forgotten::Removed => Ok(event),
+            Forgotten::Gone => Err(Refusal::NoSuchEvent),
+        }
+    }
+
+    fn event(&self, found: &mark::Record) -> MarkSummary {
+        MarkSummary { local: self.0.is_mark_pending_handover(&found.key), ..MarkSummary::of(found) }
     }
 
     /// Resolves a claim that was found.
@@ -60,7 +105,7 @@ impl Operator for Local {
     }
 
     async fn show(&self, selector: &ClaimSelector) -> Result<ClaimView, Refusal> {
-        let FoundClaim { summary, key } = find(&self.0, selector, &[]).await?;
+        let FoundClaim { summary, key, .. } = find(&self.0, selector, &[]).await?;
         let record = self.0.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
         claim_view(&summary, &record)
     }
@@ -75,6 +120,22 @@ impl Operator for Local {
 
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
         self.release_found(self.find_to_release(selector).await?, force).await
+    }
+
+    async fn forget(&self, selector: &ClaimSelector, _reason: &str) -> Result<ResolvedClaim, Refusal> {
+        self.forget_found(self.find_to_forget(selector).await?).await
+    }
+
+    async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {
+        Ok(self.0.list_marks(query).await?)
+    }
+
+    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal> {
+        Ok(self.event(&self.find_event(key).await?))
+    }
+
+    async fn forget_event(&self, key: &str, _reason: Option<&str>) -> Result<MarkSummary, Refusal> {
+        self.forget_found_event(&self.find_event(key).await?).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {

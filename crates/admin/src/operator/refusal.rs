@@ -11,8 +11,10 @@ use ichido_serve::problem::{Body, Extensions};
 use ichido_serve::{Failure, Problem};
 
 const NO_SUCH_CLAIM: &str = "no-such-claim";
+const NO_SUCH_EVENT: &str = "no-such-event";
 const AMBIGUOUS: &str = "several-claims";
 const RUNNING: &str = "claim-running";
+const NOT_COMPLETED: &str = "claim-not-completed";
 const LEFT_AS_IT_IS: &str = "left-as-it-is";
 const OUTSIDE_LIMITS: &str = "outside-limits";
 const UNUSABLE_VALUE: &str = "unusable-value";
@@ -27,6 +29,8 @@ const AUDIT_INCOMPLETE: &str = "audit-incomplete";
 pub enum Refusal {
     /// No claim matches.
     NoSuchClaim,
+    /// The event is not marked, or the mark that was seen is gone.
+    NoSuchEvent,
     /// Several claims match.
     Ambiguous {
         /// How many.
@@ -34,6 +38,8 @@ pub enum Refusal {
     },
     /// The lease is valid, and the release was not forced.
     Running,
+    /// Only a completed claim can be forgotten. An open one is resolved or released.
+    NotCompleted(ClaimState),
     /// The state of the claim does not allow this.
     WrongState(ClaimState),
     /// The ledger failed.
@@ -79,6 +85,14 @@ impl ClaimState {
             Self::Done => "it is done, and a stored outcome cannot be changed",
         }
     }
+
+    /// Why a claim in this state is not forgotten.
+    fn not_forgotten(self) -> String {
+        format!(
+            "it was not forgotten: {}, and only a completed claim can be forgotten; resolve it once you know whether the effect happened",
+            self.explanation()
+        )
+    }
 }
 
 impl From<CurrentState> for ClaimState {
@@ -105,6 +119,12 @@ impl Refusal {
             Refusal::Running => Failure::internal(format!(
                 "{key:?} is running with a valid lease; use --force only if its holder is gone and the effect did not happen"
             )),
+            Refusal::NoSuchEvent => Failure::internal(format!(
+                "no event has the key {key:?} (`ichido events list --prefix …` shows the events)"
+            )),
+            Refusal::NotCompleted(state) => {
+                Failure::internal(format!("{key:?}: {} (`ichido ledger resolve`)", state.not_forgotten()))
+            }
             Refusal::WrongState(state) => {
                 Failure::internal(format!("{key:?} was not changed: {}", state.explanation()))
             }
@@ -131,9 +151,9 @@ impl Refusal {
     /// The state of a claim after it was refused to change it, if it is known.
     pub(super) fn state_left(&self, before: &str) -> Option<String> {
         match self {
-            Refusal::WrongState(state) => Some(state.name().to_owned()),
+            Refusal::WrongState(state) | Refusal::NotCompleted(state) => Some(state.name().to_owned()),
             Refusal::Running => Some(before.to_owned()),
-            Refusal::NoSuchClaim => Some(ClaimState::Absent.name().to_owned()),
+            Refusal::NoSuchClaim | Refusal::NoSuchEvent => Some(ClaimState::Absent.name().to_owned()),
             Refusal::Ledger(error) if error.effect() == Effect::None => Some(before.to_owned()),
             Refusal::Ledger(_)
             | Refusal::Ambiguous { .. }
@@ -147,8 +167,10 @@ impl Refusal {
     pub(super) fn from_problem(body: &Body) -> Option<Self> {
         Some(match body.code() {
             NO_SUCH_CLAIM => Refusal::NoSuchClaim,
+            NO_SUCH_EVENT => Refusal::NoSuchEvent,
             AMBIGUOUS => Refusal::Ambiguous { count: body.extensions.count? },
             RUNNING => Refusal::Running,
+            NOT_COMPLETED => Refusal::NotCompleted(ClaimState::from_name(body.extensions.state.as_deref()?)?),
             LEFT_AS_IT_IS => Refusal::WrongState(ClaimState::from_name(body.extensions.state.as_deref()?)?),
             AUDIT_UNAVAILABLE => Refusal::AuditUnavailable(body.detail().to_owned()),
             AUDIT_INCOMPLETE => Refusal::AuditIncomplete(body.detail().to_owned()),
@@ -164,6 +186,8 @@ impl Refusal {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Refusal::NoSuchClaim => NO_SUCH_CLAIM,
+            Refusal::NoSuchEvent => NO_SUCH_EVENT,
+            Refusal::NotCompleted(_) => NOT_COMPLETED,
             Refusal::Ambiguous { .. } => AMBIGUOUS,
             Refusal::Running => RUNNING,
             Refusal::WrongState(_) => LEFT_AS_IT_IS,
@@ -188,6 +212,12 @@ impl From<Refusal> for Problem {
             Refusal::Running => Problem::new(StatusCode::CONFLICT, code, "The claim is running").detail(
                 "Its lease is valid; set \"force\":true only if its holder is gone and the effect did not happen.",
             ),
+            Refusal::NoSuchEvent => Problem::new(StatusCode::NOT_FOUND, code, "There is no such event"),
+            Refusal::NotCompleted(state) => {
+                Problem::new(StatusCode::CONFLICT, code, "The claim is not completed")
+                    .detail(format!("The claim is open: {}.", state.not_forgotten()))
+                    .extensions(Extensions { state: Some(state.name().to_owned()), ..Extensions::default() })
+            }
             Refusal::WrongState(state) => {
                 Problem::new(StatusCode::CONFLICT, code, "The claim was not changed")
                     .detail(format!("The claim was not changed: {}.", state.explanation()))
@@ -266,8 +296,11 @@ mod tests {
     /// A command exits the same whether this process or another one holds the ledger.
     #[tokio::test]
     async fn refusal_ends_a_command_the_same_through_the_admin_port() {
-        let cases: [fn() -> Refusal; 15] = [
+        let cases: [fn() -> Refusal; 18] = [
             || Refusal::NoSuchClaim,
+            || Refusal::NoSuchEvent,
+            || Refusal::NotCompleted(ClaimState::Running),
+            || Refusal::NotCompleted(ClaimState::InDoubt),
             || Refusal::Ambiguous { count: 3 },
             || Refusal::Running,
             || Refusal::WrongState(ClaimState::Absent),

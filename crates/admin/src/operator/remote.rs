@@ -13,13 +13,13 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_ledger::file::HeldBy;
-use ichido_ledger::{Backup, Page, Query, Stats, Swept, Verified};
+use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::wire::{BackupBody, ReleaseBody, ResolveBody};
+use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody};
 use super::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
 use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
@@ -254,6 +254,28 @@ impl Operator for Remote {
             Wait::Ordinary,
         )
         .await
+    }
+
+    async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
+        let body = ForgetBody::new(selector.clone(), reason);
+        self.post("/v1/claims/forget", &body, Wait::Ordinary).await
+    }
+
+    async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {
+        let limit = query.limit.min(PAGE_MAX).to_string();
+        let mut pairs = vec![("limit", limit.as_str())];
+        pairs.extend(query.prefix.as_deref().map(|prefix| ("prefix", prefix)));
+        pairs.extend(query.cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        self.get("/v1/events", &pairs).await
+    }
+
+    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal> {
+        self.get("/v1/events/one", &[("key", key)]).await
+    }
+
+    async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal> {
+        let body = ForgetEventBody { key: key.to_owned(), reason: reason.map(ToOwned::to_owned) };
+        self.post("/v1/events/forget", &body, Wait::Ordinary).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {

@@ -42,6 +42,23 @@ fn page_default() -> usize {
     PAGE_DEFAULT
 }
 
+/// Which events to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventListQuery {
+    pub prefix: Option<String>,
+    #[serde(default = "page_default")]
+    pub limit: usize,
+    pub cursor: Option<String>,
+}
+
+/// Selects an event.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventSelector {
+    pub key: String,
+}
+
 /// The body of a request to resolve a claim.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,6 +154,52 @@ impl ReleaseBody {
     }
 }
 
+/// The body of a request to forget a completed claim.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ForgetClaim)]
+pub(crate) struct ForgetBody {
+    /// 1 to 1,024 bytes of UTF-8.
+    #[schema(min_length = 1, max_length = 1024)]
+    pub key: String,
+    /// Needed if several claims have the same key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable, max_length = 1024)]
+    pub tenant: Option<String>,
+    /// Needed if several claims have the same key. Claims of this API have the tenant "" and the route /v1/claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable, max_length = 1024)]
+    pub route: Option<String>,
+    /// Why the claim is forgotten, for the audit log.
+    #[schema(min_length = 1, max_length = 1024)]
+    pub reason: String,
+}
+
+impl ForgetBody {
+    pub(crate) fn into_parts(self) -> (ClaimSelector, String) {
+        (ClaimSelector { key: self.key, tenant: self.tenant, route: self.route }, self.reason)
+    }
+
+    pub(super) fn new(selector: ClaimSelector, reason: &str) -> Self {
+        let ClaimSelector { key, tenant, route } = selector;
+        Self { key, tenant, route, reason: reason.to_owned() }
+    }
+}
+
+/// The body of a request to forget an event.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ForgetEvent)]
+pub(crate) struct ForgetEventBody {
+    /// 1 to 1,024 bytes of UTF-8.
+    #[schema(min_length = 1, max_length = 1024)]
+    pub key: String,
+    /// Why the event is forgotten, for the audit log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable, min_length = 1, max_length = 1024)]
+    pub reason: Option<String>,
+}
+
 /// The body of a request to back up the ledger.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -147,7 +210,7 @@ pub(crate) struct BackupBody {
     pub directory: String,
 }
 
-/// A claim that was resolved or released.
+/// A claim that was resolved, released or forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResolvedClaim {
     /// The caller's key.
@@ -158,8 +221,8 @@ pub struct ResolvedClaim {
     pub route: String,
     /// The hash that identifies the key in a store.
     pub index: String,
-    /// The new state: done, absent or released.
-    #[schema(pattern = "^(done|absent|released)$")]
+    /// The new state: done, absent, released or forgotten.
+    #[schema(pattern = "^(done|absent|released|forgotten)$")]
     pub state: String,
 }
 

@@ -464,16 +464,20 @@ fn done_returns_the_winners_outcome_for_an_older_token() {
 // Resolved by an operator.
 
 #[test]
-fn a_resolution_is_applied_only_to_an_open_claim() {
-    let resolutions = || [Resolution::Done(outcome("operator")), Resolution::Absent, Resolution::Release];
+fn a_resolution_is_applied_only_in_the_states_it_is_for() {
+    let resolutions = || {
+        let done = Resolution::Done(outcome("operator"));
+        let forget = |caller| Resolution::Forget(token(caller));
+        [done, Resolution::Absent, Resolution::Release, forget(1), forget(2)]
+    };
     let lapsed = LEASE_MS;
     let cases = [
-        ("absent", None, 0, [false, false, false]),
-        ("running", Some(running()), 1, [false, false, true]),
-        ("lapsed", Some(running()), lapsed, [true, true, true]),
-        ("declared", Some(declared()), 200, [true, true, true]),
-        ("done", Some(completed()), 200, [false, false, false]),
-        ("over", Some(completed()), 100 + RETENTION_MS, [false, false, false]),
+        ("absent", None, 0, [false, false, false, false, false]),
+        ("running", Some(running()), 1, [false, false, true, false, false]),
+        ("lapsed", Some(running()), lapsed, [true, true, true, false, false]),
+        ("declared", Some(declared()), 200, [true, true, true, false, false]),
+        ("done", Some(completed()), 200, [false, false, false, true, false]),
+        ("over", Some(completed()), 100 + RETENTION_MS, [false, false, false, false, false]),
     ];
     for (name, record, ms, is_applied) in cases {
         for (resolution, is_applied) in resolutions().into_iter().zip(is_applied) {
@@ -511,6 +515,12 @@ fn resolving_as_absent_or_releasing_removes_the_record() {
     for resolution in [Resolution::Absent, Resolution::Release] {
         assert_eq!(resolve(Some(&running()), &resolution, at(LEASE_MS)).change, Change::Remove);
     }
+}
+
+#[test]
+fn forgetting_removes_the_completed_claim_that_was_seen() {
+    let forget = Resolution::Forget(token(1));
+    assert_eq!(resolve(Some(&completed()), &forget, at(200)).change, Change::Remove);
 }
 
 // Adopted from a different ledger.
@@ -644,4 +654,14 @@ fn mark_expires_exactly_at_its_expiry() {
 fn mark_seen_again_does_not_expire_later() {
     let decision = mark(Some(&marked()), &mark_request(2), at(RETENTION_MS / 2));
     assert_eq!(decision.change, Change::Keep);
+}
+
+#[test]
+fn forgetting_removes_only_the_mark_that_was_seen() {
+    let removed = Decision { result: Forgotten::Removed, change: Change::Remove };
+    assert_eq!(forget_mark(Some(&marked()), nonce(1), at(RETENTION_MS - 1)), removed);
+    let gone = [(None, nonce(1), 1), (Some(marked()), nonce(2), 1), (Some(marked()), nonce(1), RETENTION_MS)];
+    for (record, seen, ms) in gone {
+        assert_eq!(forget_mark(record.as_ref(), seen, at(ms)), Decision::keep(Forgotten::Gone));
+    }
 }

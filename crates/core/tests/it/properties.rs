@@ -87,7 +87,12 @@ fn settle() -> impl Strategy<Value = Settle> {
 }
 
 fn resolution() -> impl Strategy<Value = Resolution> {
-    prop_oneof![outcome().prop_map(Resolution::Done), Just(Resolution::Absent), Just(Resolution::Release)]
+    prop_oneof![
+        outcome().prop_map(Resolution::Done),
+        Just(Resolution::Absent),
+        Just(Resolution::Release),
+        (1..4_usize).prop_map(|number| Resolution::Forget(token(number))),
+    ]
 }
 
 fn history() -> impl Strategy<Value = Vec<Event>> {
@@ -253,9 +258,12 @@ proptest! {
     }
 
     #[test]
-    fn an_outcome_never_changes_within_its_retention(history in history()) {
+    fn an_outcome_never_changes_within_its_retention_unless_an_operator_forgets_it(history in history()) {
         for turn in play(&history) {
             let Some(before) = &turn.before else { continue };
+            if let Effect::Resolve(Resolution::Forget(_), _) = &turn.effect {
+                continue;
+            }
             if let Phase::Done(_) = before.phase(turn.now) {
                 prop_assert_eq!(&turn.before, &turn.after);
             }
@@ -385,17 +393,24 @@ proptest! {
     }
 
     #[test]
-    fn an_operator_resolves_only_open_claims(history in history()) {
+    fn an_operator_resolves_only_open_claims_and_forgets_only_the_completed_one_that_was_seen(history in history()) {
         for turn in play(&history) {
             let Effect::Resolve(resolution, decision) = &turn.effect else { continue };
             let before = current_state(turn.before.as_ref(), turn.now);
-            let is_allowed = before == CurrentState::InDoubt || (before == CurrentState::Running && *resolution == Resolution::Release);
+            let is_allowed = match resolution {
+                Resolution::Done(_) | Resolution::Absent => before == CurrentState::InDoubt,
+                Resolution::Release => matches!(before, CurrentState::InDoubt | CurrentState::Running),
+                Resolution::Forget(token) => {
+                    let is_seen = turn.before.as_ref().is_some_and(|record| record.token == *token);
+                    is_seen && matches!(before, CurrentState::Done(_))
+                }
+            };
             prop_assert_eq!(decision.result == Resolved::Applied, is_allowed);
             if is_allowed {
                 let after = current_state(turn.after.as_ref(), turn.now);
                 let expected = match resolution {
                     Resolution::Done(outcome) => CurrentState::Done(outcome.clone()),
-                    Resolution::Absent | Resolution::Release => CurrentState::Absent,
+                    Resolution::Absent | Resolution::Release | Resolution::Forget(_) => CurrentState::Absent,
                 };
                 prop_assert_eq!(after, expected);
             }

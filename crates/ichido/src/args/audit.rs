@@ -36,7 +36,7 @@ pub(crate) enum AuditVerb {
         /// Only what this person did.
         #[arg(long, value_name = "NAME")]
         who: Option<String>,
-        /// Only actions that start with this: resolve, release, sweep, resend, accept, sign.
+        /// Only actions that start with this: resolve, release, forget, sweep, resend, accept, sign.
         #[arg(long, value_name = "NAME")]
         action: Option<String>,
         /// Maximum number of entries: the latest ones.

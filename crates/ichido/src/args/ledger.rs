@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 
 use super::Common;
+use ichido_admin::operator::{REASON_CHARS_MAX, is_reason};
 
 const RESTORE_EXAMPLES: &str = "\
 Example, with the gateway stopped:
@@ -12,6 +13,13 @@ Example, with the gateway stopped:
   ichido ledger restore /var/backups/ichido/2026-01-31
 
 Requests that were claimed after the backup was taken would run again. Requests that were running at that time are in doubt.";
+
+const FORGET_EXAMPLES: &str = "\
+Example:
+  ichido ledger forget Ev0PV52K21 --reason 'the bot answered 200 before it crashed'
+
+The stored outcome is removed. This holds for every instance that uses the ledger. A claim that is running or in doubt is not
+forgotten: resolve or release it.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LedgerArgs {
@@ -71,6 +79,18 @@ pub(crate) enum LedgerVerb {
         #[arg(long)]
         force: bool,
     },
+    /// Forget a completed claim whose effect did not happen, so that the next request with its key runs it.
+    #[command(after_help = FORGET_EXAMPLES)]
+    Forget {
+        #[command(flatten)]
+        key: KeyArgs,
+        /// Why, for the audit log.
+        #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+        reason: String,
+        /// Do not ask for confirmation.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Remove claims and marks that have expired.
     Sweep,
     /// Count claims and marks.
@@ -119,4 +139,12 @@ pub(crate) enum State {
 pub(crate) enum End {
     Done,
     Absent,
+}
+
+/// Parses a reason for the audit log.
+pub(super) fn parse_reason(text: &str) -> Result<String, String> {
+    match is_reason(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected 1 to {REASON_CHARS_MAX} characters")),
+    }
 }

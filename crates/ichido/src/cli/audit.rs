@@ -78,8 +78,9 @@ fn list(
     if json {
         return output::json(&json!({ "entries": entries, "unreadable": unreadable }));
     }
-    let mut table =
-        output::table(&["entry", "time", "who", "from", "action", "target", "before", "after", "result"]);
+    let mut table = output::table(&[
+        "entry", "time", "who", "from", "action", "target", "before", "after", "result", "reason",
+    ]);
     for Listed { entry, .. } in &entries {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let Entry { seq, time, actor, action, outcome, .. } = entry;
@@ -101,6 +102,7 @@ fn list(
             text(&action.before),
             text(&outcome.after),
             result,
+            text(&action.reason),
         ]);
     }
     outln!("{table}");

@@ -9,18 +9,23 @@ use ichido_ledger::{
 };
 use serde_json::{Value, json};
 
+use super::confirm::confirm;
 use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 use crate::components::ledger;
 use crate::output;
 use crate::settings::Settings;
 use ichido_admin::audit_log::{Action, Actor, Outcome};
 use ichido_admin::operator::{
-    Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, ResolveAs, ResolvedClaim,
+    Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, Remote, ResolveAs, ResolvedClaim,
 };
 use ichido_serve::Failure;
 
 /// A sweep reports its progress after this many records.
 const SWEEP_REPORT_EVERY: u64 = 100_000;
+
+/// What forgetting a claim means.
+const FORGET_RISK: &str =
+    "the next request with this key runs the effect, on every instance that uses this ledger";
 
 pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
@@ -35,12 +40,8 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
             settings.ledger.location()
         )));
     }
-    let creates = matches!(verb, LedgerVerb::Init | LedgerVerb::Restore { .. });
-    if let Some(dir) = dir.filter(|dir| !creates && !dir.exists()) {
-        return Err(Failure::usage(format!(
-            "there is no ledger at {}; `ichido ledger init` creates it",
-            dir.display()
-        )));
+    if !matches!(verb, LedgerVerb::Init | LedgerVerb::Restore { .. }) {
+        check_exists(&settings)?;
     }
     match (verb, dir) {
         (LedgerVerb::Restore { backup, yes }, Some(dir)) => {
@@ -55,16 +56,51 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         },
         (_, Some(_) | None) => {}
     }
-    let ledger = match ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await {
-        Ok(ledger) => ledger,
-        Err(error) => {
-            return match dir.filter(|_| matches!(error.kind(), Kind::InUse(_))) {
-                Some(dir) => run_verb(&ledger::holder(&settings, dir, &error)?, verb, json).await,
-                None => Err(unreachable(&settings, error)),
-            };
+    match open(&settings).await? {
+        Opened::Elsewhere(holder) => run_verb(&*holder, verb, json).await,
+        Opened::Here(ledger) => {
+            let result = run_local(&settings, &ledger, verb, json).await;
+            close(&settings, &ledger, result).await
         }
+    }
+}
+
+/// Where a ledger is open.
+pub(super) enum Opened {
+    Here(Ledger),
+    /// Another process holds it.
+    Elsewhere(Box<Remote>),
+}
+
+/// A command must not create a ledger by the way.
+pub(super) fn check_exists(settings: &Settings) -> Result<(), Failure> {
+    match settings.ledger.directory().filter(|dir| !dir.exists()) {
+        None => Ok(()),
+        Some(dir) => Err(Failure::usage(format!(
+            "there is no ledger at {}; `ichido ledger init` creates it",
+            dir.display()
+        ))),
+    }
+}
+
+/// Opens the ledger, or reaches the process that holds it.
+pub(super) async fn open(settings: &Settings) -> Result<Opened, Failure> {
+    let error = match ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await {
+        Ok(ledger) => return Ok(Opened::Here(ledger)),
+        Err(error) => error,
     };
-    let result = run_local(&settings, &ledger, verb, json).await;
+    match settings.ledger.directory().filter(|_| matches!(error.kind(), Kind::InUse(_))) {
+        Some(dir) => Ok(Opened::Elsewhere(Box::new(ledger::holder(settings, dir, &error)?))),
+        None => Err(unreachable(settings, error)),
+    }
+}
+
+/// Closes the ledger after a command, and returns its result.
+pub(super) async fn close(
+    settings: &Settings,
+    ledger: &Ledger,
+    result: Result<(), Failure>,
+) -> Result<(), Failure> {
     let closed = ledger.close().await;
     result?;
     closed.map_err(|error| settings.ledger.failure(error))
@@ -99,6 +135,7 @@ async fn run_local(
         | LedgerVerb::Show(_)
         | LedgerVerb::Resolve { .. }
         | LedgerVerb::Release { .. }
+        | LedgerVerb::Forget { .. }
         | LedgerVerb::Stats
         | LedgerVerb::Verify
         | LedgerVerb::Backup { .. }
@@ -118,6 +155,7 @@ fn is_about_files(verb: &LedgerVerb) -> bool {
         | LedgerVerb::Show(_)
         | LedgerVerb::Resolve { .. }
         | LedgerVerb::Release { .. }
+        | LedgerVerb::Forget { .. }
         | LedgerVerb::Sweep
         | LedgerVerb::Stats => false,
     }
@@ -162,6 +200,14 @@ async fn run_verb(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Re
         LedgerVerb::Release { key, force } => {
             let settled = operator.release(&selector(key), *force).await;
             print_settled(&settled.map_err(|refusal| refusal.into_failure(&key.key))?, json)
+        }
+        LedgerVerb::Forget { key, reason, yes } => {
+            if !yes {
+                let question = format!("Forget the completed claim {:?}?", key.key);
+                confirm(&question, FORGET_RISK)?;
+            }
+            let forgotten = operator.forget(&selector(key), reason).await;
+            print_settled(&forgotten.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Sweep => print_swept(&sweep(operator).await?, json),
         LedgerVerb::Stats => stats(operator, json).await,

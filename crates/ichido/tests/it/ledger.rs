@@ -65,6 +65,10 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
 
     let running = refused(&["ledger", "resolve", &key("running"), "--as", "done"], 1);
     assert!(running.contains("it is running with a valid lease"), "{running}");
+    for open in ["running", "doubt"] {
+        let line = refused(&["ledger", "forget", &key(open), "--reason", "x", "--yes"], 1);
+        assert!(line.contains("only a completed claim") && line.contains("ledger resolve"), "{line}");
+    }
     assert!(refused(&["ledger", "release", &key("running")], 1).contains("--force"));
     assert!(ok(&["ledger", "release", &key("running"), "--force"]).contains("released"));
     assert!(refused(&["ledger", "show", &key("running")], 1).contains("no claim has the key"));
@@ -82,6 +86,13 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
     ok(&["ledger", "sweep"]);
     ok(&["ledger", "stats"]);
     assert!(ok(&["ledger", "show", &key("done")]).contains("orderId"));
+
+    let forget = ["ledger", "forget", &key("done"), "--reason", "the bot answered 200 and did nothing"];
+    let unconfirmed = refused(&forget, 2);
+    assert!(unconfirmed.contains("runs the effect") && unconfirmed.contains("--yes"), "{unconfirmed}");
+    assert!(ok(&[&forget[..], &["--yes"]].concat()).contains("forgotten"));
+    assert!(refused(&["ledger", "show", &key("done")], 1).contains("no claim has the key"));
+    assert!(refused(&[&forget[..], &["--yes"]].concat(), 1).contains("no claim has the key"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,6 +17,7 @@ mod config;
 mod console;
 mod delivery;
 mod demo;
+mod event_commands;
 mod events;
 mod export;
 mod gateway;

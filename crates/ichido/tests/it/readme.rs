@@ -24,7 +24,15 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ("README.md", README),
     ("README.ja.md", README),
     ("docs/gateway.md", &["node server.js &"]),
-    ("docs/events.md", &["ichido claims --ledger dynamodb: &", "ichido ledger list --state in-doubt"]),
+    (
+        "docs/events.md",
+        &[
+            "ichido claims --ledger dynamodb: &",
+            "ichido ledger list --state in-doubt",
+            "ichido ledger forget",
+            "ichido events list",
+        ],
+    ),
     ("docs/dynamodb.md", &["aws cloudformation deploy"]),
     (
         "docs/delivery.md",

@@ -10,7 +10,8 @@
 //!
 //! A mark whose key starts like the key of a claim is stored under its hash instead, so that the two never collide.
 //! Other consumers do not see such a mark. An item that another consumer wrote has no nonce, and may have
-//! attributes of other types: numbers and booleans are read as texts, the rest is ignored.
+//! attributes of other types: numbers and booleans are read as texts, the rest is ignored. If it has no `ttl`, it
+//! never expires.
 //!
 //! DynamoDB has no batch of conditional writes other than a transaction, which is all or nothing and limited to a
 //! hundred items. So a batch is one `PutItem` per mark, several of them at a time.
@@ -19,8 +20,8 @@ use std::collections::HashSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use ichido_core::mark::{Mark, Request};
-use ichido_core::{Limits, MarkKey, Metadata, Timestamp};
+use ichido_core::mark::{Forgotten, Mark, Record, Request};
+use ichido_core::{Limits, MarkKey, Metadata, Nonce, Timestamp};
 
 use super::error;
 use super::item::CLAIMS;
@@ -31,6 +32,8 @@ use crate::Result;
 pub(super) const ESCAPED: &str = "ichido#mark#";
 /// How many marks of a batch are in flight at once.
 const CONCURRENCY: usize = 64;
+/// The nonce of marks that other consumers wrote. A drawn nonce is never zero.
+const FOREIGN: Nonce = Nonce::from_bytes([0; 16]);
 const DOING: &str = "marking an event in DynamoDB";
 
 /// Marks each event. After an error, some of them may be marked.
@@ -52,6 +55,62 @@ async fn mark(table: &Table, request: &Request, now: Timestamp) -> Result<Mark> 
         Written::Refused(Some(item)) => Ok(answer(&item, request)),
         // It existed, and was gone when it was read back.
         Written::Refused(None) => Err(error::contended(DOING)),
+    }
+}
+
+/// The mark of an event.
+pub(super) async fn read(table: &Table, key: &MarkKey, now: Timestamp) -> Result<Option<Record>> {
+    let item = table.get(&mark_key(key), "reading a mark from DynamoDB").await?;
+    Ok(item.map(|item| record(&item, key.clone())).filter(|record| now < record.expires_at))
+}
+
+/// Removes a mark if it is still the one that was seen: by its nonce, or by its time if another consumer wrote it.
+pub(super) async fn forget(table: &Table, seen: &Record, now: Timestamp) -> Result<Forgotten> {
+    const DOING: &str = "forgetting a mark in DynamoDB";
+    let event_key = mark_key(&seen.key);
+    let condition = if seen.nonce == FOREIGN {
+        let Some(item) = table.get(&event_key, DOING).await? else { return Ok(Forgotten::Gone) };
+        let current = record(&item, seen.key.clone());
+        if current != *seen || now >= current.expires_at {
+            return Ok(Forgotten::Gone);
+        }
+        match item.get("processed_at").cloned() {
+            Some(time) => Condition {
+                expression: "attribute_not_exists(ichido_nonce) AND processed_at = :time",
+                values: vec![(":time", time)],
+            },
+            None => Condition {
+                expression: "attribute_not_exists(ichido_nonce) AND attribute_not_exists(processed_at)",
+                values: Vec::new(),
+            },
+        }
+    } else {
+        let values = vec![(":nonce", text(seen.nonce.to_string())), (":now", number(now.0 / 1000))];
+        Condition { expression: "ichido_nonce = :nonce AND #ttl > :now", values }
+    };
+    match table.delete(&event_key, condition, DOING).await? {
+        Written::Applied(_) => Ok(Forgotten::Removed),
+        Written::Refused(_) => Ok(Forgotten::Gone),
+    }
+}
+
+/// The mark in an item. `None` if its key is not one that ichido accepts.
+pub(super) fn decode(item: &Item) -> Option<Record> {
+    let event_key = super::table::key_of(item);
+    let escaped = item.get("ichido_key").and_then(as_text).filter(|_| event_key.starts_with(ESCAPED));
+    let key = MarkKey::new(escaped.unwrap_or_else(|| event_key.to_owned())).ok()?;
+    (mark_key(&key) == event_key).then(|| record(item, key))
+}
+
+fn record(item: &Item, key: MarkKey) -> Record {
+    let nonce = item.get("ichido_nonce").and_then(as_text).and_then(|nonce| nonce.parse().ok());
+    let ttl = item.get(TTL).and_then(|ttl| ttl.as_n().ok()).and_then(|ttl| ttl.parse::<u64>().ok());
+    Record {
+        key,
+        nonce: nonce.unwrap_or(FOREIGN),
+        marked_at: first_seen(item),
+        expires_at: Timestamp(ttl.map_or(u64::MAX, |seconds| seconds.saturating_mul(1000))),
+        metadata: metadata(item),
     }
 }
 
@@ -119,8 +178,6 @@ fn as_text(value: &AttributeValue) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ichido_core::Nonce;
-
     use super::*;
 
     fn request(key: &str) -> Request {
@@ -166,5 +223,28 @@ mod tests {
         assert_eq!(pairs, [("bot", "true"), ("size", "7"), ("user_id", "U1")]);
         item.remove("processed_at");
         assert!(matches!(answer(&item, &request("Ev1")), Mark::Seen { first_seen: Timestamp(0), .. }));
+    }
+    #[test]
+    fn marks_are_read_as_they_were_written() {
+        for key in ["Ev1", "ichido#00"] {
+            let request = request(key);
+            let expected = Record {
+                key: request.key.clone(),
+                nonce: request.nonce,
+                marked_at: Timestamp(1_700_000_000_000),
+                expires_at: Timestamp(1_700_021_601_000),
+                metadata: request.metadata.clone(),
+            };
+            assert_eq!(decode(&encode(&request, Timestamp(1_700_000_000_500))), Some(expected));
+        }
+    }
+
+    #[test]
+    fn foreign_mark_has_no_nonce_and_may_have_no_expiry() {
+        let item = Item::from([("event_key".to_owned(), text("Ev1")), ("user_id".to_owned(), text("U1"))]);
+        let record = decode(&item).unwrap();
+        assert_eq!((record.nonce, record.expires_at), (FOREIGN, Timestamp(u64::MAX)));
+        let claim = Item::from([("event_key".to_owned(), text(format!("ichido#{}", record.key.index())))]);
+        assert_eq!(decode(&claim), None);
     }
 }

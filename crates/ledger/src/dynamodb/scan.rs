@@ -9,10 +9,10 @@ use ichido_core::{Phase, Record, Timestamp};
 
 use super::error;
 use super::item::{self, CLAIMS};
-use super::marks::ESCAPED;
+use super::marks::{self, ESCAPED};
 use super::sweep_cursor::SweepCursor;
 use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, key_of, names, number, text};
-use crate::{Page, Query, Result, Stats, Summary, Swept};
+use crate::{MarkPage, MarkQuery, Page, Query, Result, Stats, Summary, Swept};
 
 /// Items that the server visits per page.
 const PAGE_ITEMS: i32 = 1000;
@@ -21,9 +21,18 @@ const PAGES: usize = 64;
 /// Deletions of a sweep that are in flight at once.
 const CONCURRENCY: usize = 16;
 
+/// Marks that have not expired.
+const MARKS: &str = "(NOT begins_with(event_key, :claims) OR begins_with(event_key, :escaped)) \
+    AND (attribute_not_exists(#ttl) OR #ttl > :seconds)";
+/// The same with a prefix, which an escaped key does not show.
+const MARKS_WITH_PREFIX: &str = "((NOT begins_with(event_key, :claims) AND begins_with(event_key, :prefix)) \
+    OR begins_with(event_key, :escaped)) AND (attribute_not_exists(#ttl) OR #ttl > :seconds)";
+
 /// Which items a scan returns.
 struct ScanFilter {
     filter: Option<&'static str>,
+    /// The attributes to return; all of them without one.
+    projection: Option<&'static str>,
     values: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
     consistent: bool,
     doing: &'static str,
@@ -37,9 +46,12 @@ impl ScanFilter {
             .client
             .scan()
             .table_name(&table.name)
-            .projection_expression(item::WITHOUT_OUTCOME)
+            .set_projection_expression(self.projection.map(str::to_owned))
             .set_filter_expression(self.filter.map(str::to_owned))
-            .set_expression_attribute_names(names(&[item::WITHOUT_OUTCOME]))
+            .set_expression_attribute_names(names(&[
+                self.projection.unwrap_or_default(),
+                self.filter.unwrap_or_default(),
+            ]))
             .set_expression_attribute_values(
                 Some(values.collect()).filter(|values: &Item| !values.is_empty()),
             )
@@ -60,6 +72,7 @@ impl ScanFilter {
 pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result<Page> {
     let filter = ScanFilter {
         filter: Some("begins_with(event_key, :claims) AND NOT begins_with(event_key, :marks)"),
+        projection: Some(item::WITHOUT_OUTCOME),
         values: vec![(":claims", text(CLAIMS)), (":marks", text(ESCAPED))],
         consistent: true,
         doing: "listing claims in DynamoDB",
@@ -78,6 +91,47 @@ pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result
         }
         page.cursor = next;
         if page.cursor.is_none() || page.claims.len() == query.limit {
+            return Ok(page);
+        }
+    }
+    Ok(page)
+}
+
+/// A page of marks. The cursor is the key of an item.
+pub(super) async fn list_marks(table: &Table, query: &MarkQuery, now: Timestamp) -> Result<MarkPage> {
+    let mut filter = ScanFilter {
+        filter: Some(MARKS),
+        // Marks have the caller's metadata as attributes.
+        projection: None,
+        values: vec![
+            (":claims", text(CLAIMS)),
+            (":escaped", text(ESCAPED)),
+            (":seconds", number(now.0 / 1000)),
+        ],
+        consistent: true,
+        doing: "listing marks in DynamoDB",
+    };
+    if let Some(prefix) = query.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
+        filter.filter = Some(MARKS_WITH_PREFIX);
+        filter.values.push((":prefix", text(prefix)));
+    }
+    let mut page = MarkPage { cursor: query.cursor.clone(), ..MarkPage::default() };
+    if query.limit == 0 {
+        return Ok(MarkPage::default());
+    }
+    for _ in 0..PAGES {
+        let (items, next) = filter.page(table, page.cursor.as_deref()).await?;
+        let read = |item| Some((key_of(item), query.select(&marks::decode(item)?, now)?));
+        let mut wanted = items.iter().filter_map(read).peekable();
+        let mut last = None;
+        while page.marks.len() < query.limit
+            && let Some((key, mark)) = wanted.next()
+        {
+            last = Some(key.to_owned());
+            page.marks.push(mark);
+        }
+        page.cursor = if wanted.peek().is_some() { last } else { next };
+        if page.cursor.is_none() || page.marks.len() == query.limit {
             return Ok(page);
         }
     }
@@ -111,6 +165,7 @@ pub(super) async fn sweep(
 ) -> Result<Swept> {
     let filter = ScanFilter {
         filter: Some("ichido_over_at <= :now OR #ttl <= :seconds"),
+        projection: Some(item::WITHOUT_OUTCOME),
         values: vec![(":now", number(now.0)), (":seconds", number(now.0 / 1000))],
         consistent: false,
         doing: "sweeping DynamoDB",
@@ -167,6 +222,7 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
 pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
     let filter = ScanFilter {
         filter: None,
+        projection: Some(item::WITHOUT_OUTCOME),
         values: Vec::new(),
         consistent: false,
         doing: "counting records in DynamoDB",

@@ -28,6 +28,7 @@ impl Fallback {
     /// Hands over at most about `count` marks.
     pub(super) async fn hand_over_marks(&self, count: usize, report: &mut Report) -> Result<()> {
         for _ in 0..count.div_ceil(CHUNK) {
+            let _turn = self.mark_handover_lock.lock().await;
             let marks = self.pending().next_marks(self.store.now(), CHUNK);
             if marks.is_empty() {
                 return Ok(());
@@ -172,6 +173,7 @@ impl Fallback {
     pub(super) async fn retry_leftovers(&self) -> Result<()> {
         let mut report = Report::default();
         self.hand_over_claims(&mut report).await?;
+        let _turn = self.mark_handover_lock.lock().await;
         let marks = self.pending().refused_marks(self.store.now());
         self.hand_over_one_by_one(&marks, &mut report).await
     }

@@ -1,12 +1,15 @@
-//! Operators' calls: pending local claims first, then the primary's.
+//! Operators' calls: pending local claims and marks first, then the primary's.
 
 use std::sync::PoisonError;
 
-use ichido_core::{Index, Key, Record, Resolution, Resolved};
+use ichido_core::mark::{self, Forgotten};
+use ichido_core::{Index, Key, MarkKey, Record, Resolution, Resolved};
 
 use super::abandoned_grants::AbandonedGrant;
 use super::state::Fallback;
-use crate::{FallbackStatus, Maintain as _, Page, Query, Result, Stats};
+use crate::{
+    FallbackStatus, LocalBackend as _, Maintain as _, MarkPage, MarkQuery, Page, Query, Result, Stats,
+};
 
 /// Prefix of a cursor within the local claims, and the cursor that follows the last of them.
 const LOCAL: &str = "local:";
@@ -16,6 +19,11 @@ impl Fallback {
     /// Whether the local ledger answers for a claim.
     pub(crate) fn is_pending(&self, key: &Key) -> bool {
         self.pending().has_claim(key.index())
+    }
+
+    /// Whether the local ledger answers for an event.
+    pub(crate) fn is_mark_pending(&self, key: &MarkKey) -> bool {
+        self.pending().has_mark(key.index())
     }
 
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Record>> {
@@ -88,7 +96,7 @@ impl Fallback {
         let Some(record) = self.store.get(key).await? else { return Ok(None) };
         let grant = AbandonedGrant { key: key.clone(), token: record.token };
         let removes = match resolution {
-            Resolution::Absent | Resolution::Release => true,
+            Resolution::Absent | Resolution::Release | Resolution::Forget(_) => true,
             Resolution::Done(_) => false,
         };
         if removes {
@@ -107,6 +115,78 @@ impl Fallback {
             self.hand_over_if_healthy(key).await;
         }
         Ok(Some(resolved))
+    }
+
+    pub(crate) async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        if self.is_mark_pending(key)
+            && let Some(record) = self.store.get_mark(key).await?
+        {
+            return Ok(Some(record));
+        }
+        self.primary.call_once("reading a mark", self.primary.inner.get_mark(key)).await
+    }
+
+    /// Lists local marks first. During an outage there are no others.
+    pub(crate) async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        let mut page = MarkPage::default();
+        let mut cursor = query.cursor.as_deref();
+        let local = cursor.map_or(Some(None), |cursor| cursor.strip_prefix(LOCAL).map(Some));
+        if let Some(from) = local {
+            page = self.list_local_marks(query, from).await?;
+            if page.cursor.is_some() {
+                return Ok(page);
+            }
+            cursor = None;
+        }
+        if self.is_degraded().await {
+            return Ok(MarkPage { degraded: true, ..page });
+        }
+        let limit = query.limit.saturating_sub(page.marks.len());
+        if limit == 0 {
+            return Ok(MarkPage { cursor: Some(PRIMARY.to_owned()), ..page });
+        }
+        let cursor = cursor.map(|cursor| cursor.strip_prefix(PRIMARY).unwrap_or(cursor));
+        let cursor = cursor.filter(|cursor| !cursor.is_empty()).map(ToOwned::to_owned);
+        let query = MarkQuery { limit, cursor, ..query.clone() };
+        let rest =
+            self.primary.call_once_long("listing marks", self.primary.inner.list_marks(&query)).await?;
+        page.marks.extend(rest.marks);
+        Ok(MarkPage { cursor: rest.cursor.map(|cursor| format!("{PRIMARY}{cursor}")), ..page })
+    }
+
+    async fn list_local_marks(&self, query: &MarkQuery, cursor: Option<&str>) -> Result<MarkPage> {
+        let query = MarkQuery { cursor: cursor.map(ToOwned::to_owned), ..query.clone() };
+        let mut page = self.local.call_once_long("listing marks", self.store.list_marks(&query)).await?;
+        page.marks.retain(|mark| mark.index.parse().is_ok_and(|index| self.pending().has_mark(index)));
+        page.marks.iter_mut().for_each(|mark| mark.local = true);
+        Ok(MarkPage { cursor: page.cursor.map(|cursor| format!("{LOCAL}{cursor}")), ..page })
+    }
+
+    /// Forgets a mark here and in the primary. During an outage, only a mark that the primary does not know can be
+    /// forgotten.
+    pub(crate) async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        const DOING: &str = "forgetting a mark";
+        let (index, is_degraded) = (seen.key.index(), self.is_degraded().await);
+        let _turn = self.mark_handover_lock.lock().await;
+        let is_pending = self.is_mark_pending(&seen.key);
+        let here = self.local.call_once(DOING, self.store.forget_mark(seen)).await?;
+        if here == Forgotten::Removed {
+            self.pending().remove_mark(index);
+            self.count_pending();
+        }
+        // If the reply to the caller was lost, both have the mark.
+        let there = match is_pending && is_degraded {
+            true => Forgotten::Gone,
+            false => {
+                let forgotten = self.primary.call_once(DOING, self.primary.inner.forget_mark(seen)).await;
+                forgotten.map_err(|error| match here {
+                    Forgotten::Removed => error.with_unknown_effect(),
+                    Forgotten::Gone => error,
+                })?
+            }
+        };
+        self.mirror.remove(&[], &[(index, seen.nonce), (index, self.foreign_nonce)]).await?;
+        Ok(if here == Forgotten::Removed { here } else { there })
     }
 
     /// During an outage, only the local ledger's records can be counted.

@@ -111,6 +111,10 @@ impl PendingHandover {
         self.marks.entry(request.key.index()).or_insert_with(|| (request.clone(), now));
     }
 
+    pub(super) fn has_mark(&self, index: Index) -> bool {
+        self.marks.contains_key(&index) || self.refused_marks.contains_key(&index)
+    }
+
     /// Number of marks to hand over, without refused ones.
     pub(super) fn marks_left(&self) -> usize {
         self.marks.len()

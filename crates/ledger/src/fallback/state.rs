@@ -45,6 +45,8 @@ pub(crate) struct Fallback {
     pub(super) pending: Mutex<PendingHandover>,
     /// Held while a pending claim is claimed or settled, so that it is not granted here just as it is handed over.
     pub(super) pending_lock: tokio::sync::Mutex<()>,
+    /// Held while marks are handed over, or one of them is forgotten, so that it does not reach the primary afterwards.
+    pub(super) mark_handover_lock: tokio::sync::Mutex<()>,
     /// Held while an abandoned grant is released, or taken back by its caller.
     pub(super) abandoned_lock: tokio::sync::Mutex<()>,
     pub(super) conflicts: Mutex<Conflicts>,
@@ -94,6 +96,7 @@ impl Fallback {
             in_flight: InFlight::default(),
             pending: Mutex::new(pending),
             pending_lock: tokio::sync::Mutex::default(),
+            mark_handover_lock: tokio::sync::Mutex::default(),
             abandoned_lock: tokio::sync::Mutex::default(),
             conflicts: Mutex::default(),
             metrics: Metrics::new(),

@@ -4,6 +4,9 @@
 //! the clock tells on every read whether that is so. So nothing is ever invalidated, a late insertion by a slow reader does
 //! no harm, and what is inserted was read from the store, so it is durable.
 //!
+//! The exception is a claim that an operator forgets. Its key is excluded from then on, because a slow reader may still
+//! bring the old record. There are as many excluded keys as operators' actions since the process started.
+//!
 //! Bounded by bytes. Each shard has a young and an old half. What is read in the old half moves to the young one. When the
 //! young half is full, it becomes the old one, and the previous old one is forgotten.
 
@@ -32,6 +35,8 @@ struct Shard {
     young: IndexMap<Arc<Record>>,
     young_bytes: usize,
     old: IndexMap<Arc<Record>>,
+    /// Keys that are read from the store each time.
+    excluded: IndexMap<()>,
 }
 
 impl Cache {
@@ -60,6 +65,16 @@ impl Cache {
         self.shard(index).insert(index, Arc::new(record.clone()), self.bound_bytes);
     }
 
+    /// Drops the claim of a key, and keeps none of that key any more.
+    pub(super) fn exclude(&self, index: Index) {
+        let mut shard = self.shard(index);
+        shard.excluded.insert(index, ());
+        if let Some(record) = shard.young.remove(&index) {
+            shard.young_bytes = shard.young_bytes.saturating_sub(weight(&record));
+        }
+        shard.old.remove(&index);
+    }
+
     fn shard(&self, index: Index) -> MutexGuard<'_, Shard> {
         // Not a byte that the maps hash by.
         let number = usize::from(index.as_bytes()[31]) % SHARDS;
@@ -69,6 +84,9 @@ impl Cache {
 
 impl Shard {
     fn insert(&mut self, index: Index, record: Arc<Record>, bound_bytes: usize) {
+        if self.excluded.contains_key(&index) {
+            return;
+        }
         let bytes = weight(&record);
         if self.young_bytes + bytes > bound_bytes {
             self.old = std::mem::take(&mut self.young);

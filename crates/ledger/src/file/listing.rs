@@ -5,7 +5,7 @@
 use ichido_core::{Phase, Timestamp, mark};
 
 use crate::log::{Location, RecordKind, View, decode_claim, decode_mark};
-use crate::{Error, Kind, Page, Query, Result, StateName, Stats, Summary};
+use crate::{Error, Kind, MarkPage, MarkQuery, Page, Query, Result, StateName, Stats, Summary};
 
 /// Records that are read for one page. A page may be short and still have a cursor.
 const PAGE_READS: usize = 10_000;
@@ -17,68 +17,83 @@ const COUNTED_MAX: u64 = 100_000;
 enum Cursor {
     Open(u64),
     Done(u64),
+    Mark(u64),
 }
 
 impl Cursor {
-    fn parse(query: &Query) -> Result<Self> {
-        let Some(text) = &query.cursor else {
-            return Ok(match query.state {
-                Some(StateName::Done) => Cursor::Done(0),
-                Some(StateName::Running | StateName::InDoubt) | None => Cursor::Open(0),
-            });
-        };
+    fn parse(text: &str, doing: &'static str) -> Result<Self> {
         let tag = |digits| u64::from_str_radix(digits, 16).ok();
         let parsed = match text.split_once('.') {
             Some(("open", digits)) => tag(digits).map(Cursor::Open),
             Some(("done", digits)) => tag(digits).map(Cursor::Done),
+            Some(("mark", digits)) => tag(digits).map(Cursor::Mark),
             Some(_) | None => None,
         };
-        parsed.ok_or_else(|| {
-            Error::new(Kind::Settings("the cursor is not from this ledger".to_owned()), "listing claims")
-        })
+        parsed.ok_or_else(|| invalid_cursor(doing))
     }
 
     fn text(self) -> String {
         match self {
             Cursor::Open(tag) => format!("open.{tag:016x}"),
             Cursor::Done(tag) => format!("done.{tag:016x}"),
+            Cursor::Mark(tag) => format!("mark.{tag:016x}"),
         }
     }
+}
+
+fn invalid_cursor(doing: &'static str) -> Error {
+    Error::new(Kind::Settings("the cursor is not from this ledger".to_owned()), doing)
 }
 
 /// One page of claims: open ones first.
 pub(super) fn list(view: &View, query: &Query, now: Timestamp) -> Result<Page> {
-    let mut page = Page::default();
-    let mut reads = 0;
-    let mut cursor = Cursor::parse(query)?;
-    if let Cursor::Open(from) = cursor {
-        let next = |from| view.index.open_from(from);
-        if let Some(next) = fill(view, query, now, from, &mut page, &mut reads, next)? {
-            page.cursor = Some(Cursor::Open(next).text());
-            return Ok(page);
-        }
-        if query.state.is_some() {
-            return Ok(page);
-        }
-        cursor = Cursor::Done(0);
+    const DOING: &str = "listing claims";
+    let mut filling = Filling { items: Vec::new(), limit: query.limit, reads: 0 };
+    let read = |tag, at| Ok(summary(view, tag, at, now)?.filter(|summary| query.wants(summary)));
+    let start = match (&query.cursor, query.state) {
+        (Some(text), _) => Cursor::parse(text, DOING)?,
+        (None, Some(StateName::Done)) => Cursor::Done(0),
+        (None, Some(StateName::Running | StateName::InDoubt) | None) => Cursor::Open(0),
+    };
+    let (open, done) = match start {
+        Cursor::Open(from) => (Some(from), query.state.is_none().then_some(0)),
+        Cursor::Done(from) => (None, Some(from)),
+        Cursor::Mark(_) => return Err(invalid_cursor(DOING)),
+    };
+    let mut cursor = None;
+    if let Some(from) = open {
+        cursor = filling.fill(from, |from| view.index.open_from(from), read)?.map(Cursor::Open);
     }
-    if let Cursor::Done(from) = cursor {
-        let next = |from| done_from(view, from);
-        let stopped = fill(view, query, now, from, &mut page, &mut reads, next)?;
-        page.cursor = stopped.map(|next| Cursor::Done(next).text());
+    if let (None, Some(from)) = (cursor, done) {
+        let is_done = |kind| matches!(kind, RecordKind::Done | RecordKind::Large);
+        cursor = filling.fill(from, |from| kind_from(view, from, is_done), read)?.map(Cursor::Done);
     }
-    Ok(page)
+    Ok(Page { claims: filling.items, cursor: cursor.map(Cursor::text), ..Page::default() })
 }
 
-/// The next completed claims from this tag on.
-fn done_from(view: &View, from: u64) -> Vec<(u64, Location)> {
+/// One page of marks.
+pub(super) fn list_marks(view: &View, query: &MarkQuery, now: Timestamp) -> Result<MarkPage> {
+    const DOING: &str = "listing marks";
+    let from = match query.cursor.as_deref().map(|text| Cursor::parse(text, DOING)).transpose()? {
+        None => 0,
+        Some(Cursor::Mark(from)) => from,
+        Some(Cursor::Open(_) | Cursor::Done(_)) => return Err(invalid_cursor(DOING)),
+    };
+    let mut filling = Filling { items: Vec::new(), limit: query.limit, reads: 0 };
+    let is_mark = |kind| kind == RecordKind::Mark;
+    let read = |tag, at| Ok(mark(view, tag, at)?.and_then(|mark| query.select(&mark, now)));
+    let cursor = filling.fill(from, |from| kind_from(view, from, is_mark), read)?.map(Cursor::Mark);
+    Ok(MarkPage { marks: filling.items, cursor: cursor.map(Cursor::text), ..MarkPage::default() })
+}
+
+/// The next records of a kind from this tag on.
+fn kind_from(view: &View, from: u64, is_wanted: impl Fn(RecordKind) -> bool) -> Vec<(u64, Location)> {
     let mut from = Some(from);
     while let Some(start) = from {
         let entries = view.index.entries_from(start);
         let Some((last, _)) = entries.last() else { return Vec::new() };
         from = last.checked_add(1);
-        let is_done = |kind| matches!(kind, RecordKind::Done | RecordKind::Large);
-        let found: Vec<_> = entries.into_iter().filter(|(_, location)| is_done(location.kind)).collect();
+        let found: Vec<_> = entries.into_iter().filter(|(_, location)| is_wanted(location.kind)).collect();
         if !found.is_empty() {
             return found;
         }
@@ -86,34 +101,40 @@ fn done_from(view: &View, from: u64) -> Vec<(u64, Location)> {
     Vec::new()
 }
 
-/// Adds claims to a page. Returns the tag to continue from, if the page ended before the list did.
-fn fill(
-    view: &View,
-    query: &Query,
-    now: Timestamp,
-    from: u64,
-    page: &mut Page,
-    reads: &mut usize,
-    next: impl Fn(u64) -> Vec<(u64, Location)>,
-) -> Result<Option<u64>> {
-    let mut from = Some(from);
-    while let Some(start) = from {
-        let entries = next(start);
-        from = entries.last().and_then(|(tag, _)| tag.checked_add(1));
-        let mut last = None;
-        for (tag, location) in entries {
-            // The records of one tag are never on two pages.
-            let is_full = page.claims.len() >= query.limit || *reads >= PAGE_READS;
-            if is_full && last != Some(tag) {
-                return Ok(Some(tag));
+/// A page that is being filled.
+struct Filling<T> {
+    items: Vec<T>,
+    limit: usize,
+    /// Records that were read.
+    reads: usize,
+}
+
+impl<T> Filling<T> {
+    /// Adds records to the page. Returns the tag to continue from, if the page ended before the list did.
+    fn fill(
+        &mut self,
+        from: u64,
+        next: impl Fn(u64) -> Vec<(u64, Location)>,
+        read: impl Fn(u64, Location) -> Result<Option<T>>,
+    ) -> Result<Option<u64>> {
+        let mut from = Some(from);
+        while let Some(start) = from {
+            let entries = next(start);
+            from = entries.last().and_then(|(tag, _)| tag.checked_add(1));
+            let mut last = None;
+            for (tag, location) in entries {
+                // The records of one tag are never on two pages.
+                let is_full = self.items.len() >= self.limit || self.reads >= PAGE_READS;
+                if is_full && last != Some(tag) {
+                    return Ok(Some(tag));
+                }
+                last = Some(tag);
+                self.reads += 1;
+                self.items.extend(read(tag, location)?);
             }
-            last = Some(tag);
-            *reads += 1;
-            let summary = summary(view, tag, location, now)?;
-            page.claims.extend(summary.filter(|summary| query.wants(summary)));
         }
+        Ok(None)
     }
-    Ok(None)
 }
 
 fn summary(view: &View, tag: u64, location: Location, now: Timestamp) -> Result<Option<Summary>> {
@@ -139,13 +160,15 @@ pub(super) fn marks(view: &View, now: Timestamp) -> Result<Vec<mark::Record>> {
         if location.kind != RecordKind::Mark {
             return Ok(());
         }
-        if let Some((_, body)) = view.entry(tag, location)? {
-            let mark = decode_mark(&body).map_err(|flaw| view.damaged(location, flaw))?;
-            marks.extend(Some(mark).filter(|mark| now < mark.expires_at));
-        }
+        marks.extend(mark(view, tag, location)?.filter(|mark| now < mark.expires_at));
         Ok(())
     })?;
     Ok(marks)
+}
+
+fn mark(view: &View, tag: u64, location: Location) -> Result<Option<mark::Record>> {
+    let Some((_, body)) = view.entry(tag, location)? else { return Ok(None) };
+    decode_mark(&body).map(Some).map_err(|flaw| view.damaged(location, flaw))
 }
 
 /// Counts claims and marks.

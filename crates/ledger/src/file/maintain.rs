@@ -4,14 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ichido_core::{Index, Key, Nonce, Record, Resolution, Resolved, Timestamp, Token, mark};
+use ichido_core::mark::{self, Forgotten};
+use ichido_core::{Index, Key, MarkKey, Nonce, Record, Resolution, Resolved, Timestamp, Token};
 use tokio::sync::oneshot;
 
 use super::tasks::Task;
 use super::{File, listing};
 use crate::log::storage::Disk;
 use crate::log::{self, Call, Options, Reply, View};
-use crate::{Backup, Error, Kind, LocalBackend, Maintain, Page, Query, Result, Stats, Swept, Verified};
+use crate::{
+    Backup, Error, Kind, LocalBackend, Maintain, MarkPage, MarkQuery, Page, Query, Result, Stats, Swept,
+    Verified,
+};
 
 /// Less space than this on the disk is worth a warning.
 const SPACE_BYTES: u64 = 512 * 1024 * 1024;
@@ -42,7 +46,26 @@ impl Maintain for File {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         let (key, resolution) = (key.clone(), resolution.clone());
+        if let Resolution::Forget(_) = resolution {
+            self.shared.cache.exclude(key.index());
+        }
         self.ask(|reply| Call::Resolve { key, resolution, reply }).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        let found = self.view()?.mark(&key.index())?;
+        let now = self.now();
+        Ok(found.map(|found| found.record).filter(|record| now < record.expires_at))
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        let (view, now, query) = (self.view()?, self.now(), query.clone());
+        off_thread(move || listing::list_marks(&view, &query, now)).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        let (index, nonce) = (seen.key.index(), seen.nonce);
+        self.ask(|reply| Call::ForgetMark { index, nonce, reply }).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

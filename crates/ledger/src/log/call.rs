@@ -1,6 +1,6 @@
 //! Calls for the writer, and their answers, which wait until the commit is durable.
 
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, Nonce, Record, Resolution, Resolved, Settle, Settled, State,
     Token,
@@ -45,6 +45,12 @@ pub(crate) enum Call {
         marks: Vec<(Index, Nonce)>,
         reply: Reply<()>,
     },
+    /// Forgets the mark that an operator saw.
+    ForgetMark {
+        index: Index,
+        nonce: Nonce,
+        reply: Reply<Forgotten>,
+    },
     /// Copies records of the oldest segment to the end of the log.
     Move {
         records: Vec<Move>,
@@ -77,6 +83,7 @@ impl Call {
             | Call::Settle { .. }
             | Call::Resolve { .. }
             | Call::Remove { .. }
+            | Call::ForgetMark { .. }
             | Call::Drop { .. }
             | Call::Rotate { .. } => 0,
         }
@@ -93,6 +100,7 @@ impl Call {
             Call::Remove { reply, .. } | Call::Move { reply, .. } | Call::Rotate { reply } => {
                 send(reply, Err(error));
             }
+            Call::ForgetMark { reply, .. } => send(reply, Err(error)),
             Call::Drop { reply, .. } => send(reply, Err(error)),
         }
     }
@@ -113,6 +121,7 @@ pub(crate) enum Answer {
     Resolve(Reply<Resolved>, Resolved),
     Adopt(Reply<Adopted>, Adopted),
     Mark(Reply<Vec<Mark>>, Vec<Mark>),
+    Forget(Reply<Forgotten>, Forgotten),
     Nothing(Reply<()>, ()),
 }
 
@@ -125,6 +134,7 @@ impl Answer {
             Answer::Resolve(reply, answer) => send(reply, Ok(answer)),
             Answer::Adopt(reply, answer) => send(reply, Ok(answer)),
             Answer::Mark(reply, answer) => send(reply, Ok(answer)),
+            Answer::Forget(reply, answer) => send(reply, Ok(answer)),
             Answer::Nothing(reply, ()) => send(reply, Ok(())),
         }
     }
@@ -137,6 +147,7 @@ impl Answer {
             Answer::Resolve(reply, _) => send(reply, Err(error)),
             Answer::Adopt(reply, _) => send(reply, Err(error)),
             Answer::Mark(reply, _) => send(reply, Err(error)),
+            Answer::Forget(reply, _) => send(reply, Err(error)),
             Answer::Nothing(reply, ()) => send(reply, Err(error)),
         }
     }

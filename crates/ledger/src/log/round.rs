@@ -102,6 +102,10 @@ impl<'a> Round<'a> {
                 let removed = self.remove(&claims, &marks);
                 self.answer(reply, removed, Answer::Nothing);
             }
+            Call::ForgetMark { index, nonce, reply } => {
+                let result = self.mark_step(index, |current, now| rules::forget_mark(current, nonce, now));
+                self.answer(reply, result, Answer::Forget);
+            }
             Call::Move { records, reply } => {
                 self.decided.moves.extend(records);
                 self.answer(reply, Ok(()), Answer::Nothing);
@@ -148,13 +152,20 @@ impl<'a> Round<'a> {
         for request in requests {
             self.mark_entry(request.key.index())?;
         }
-        requests.iter().map(|request| self.mark_step(request)).collect()
+        let mut mark = |request: &mark::Request| {
+            self.mark_step(request.key.index(), |current, now| rules::mark(current, request, now))
+        };
+        requests.iter().map(&mut mark).collect()
     }
 
-    fn mark_step(&mut self, request: &mark::Request) -> Result<Mark> {
+    fn mark_step<A>(
+        &mut self,
+        index: Index,
+        decide: impl FnOnce(Option<&mark::Record>, Timestamp) -> Decision<A, mark::Record>,
+    ) -> Result<A> {
         let now = self.now;
-        let entry = self.mark_entry(request.key.index())?;
-        let decision = rules::mark(entry.now.as_ref(), request, now);
+        let entry = self.mark_entry(index)?;
+        let decision = decide(entry.now.as_ref(), now);
         entry.apply(decision.change);
         Ok(decision.result)
     }

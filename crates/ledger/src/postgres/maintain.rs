@@ -13,11 +13,9 @@ const SWEEP_CHUNK: usize = 1_000;
 impl Postgres {
     pub(super) async fn list_claims(&self, query: &Query) -> Result<Page> {
         const DOING: &str = "listing claims in PostgreSQL";
-        let after = after(query.cursor.as_deref())?;
-        let prefix = query.prefix.as_deref().filter(|prefix| !prefix.is_empty()).map(prefix_range);
-        let (from, to) = prefix.unzip();
-        // One more than requested, to find out whether there are more.
-        let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
+        let after = after(query.cursor.as_deref(), DOING)?;
+        let (from, to) = prefix_range(query.prefix.as_deref());
+        let limit = one_more_than(query.limit);
         let sql = format!("{}{} ORDER BY c.index LIMIT $4::bigint", self.sql.list, condition(query.state));
         let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
         let mut page = Page::default();
@@ -110,21 +108,27 @@ fn condition(state: Option<StateName>) -> &'static str {
 }
 
 /// The empty index sorts before every other.
-fn after(cursor: Option<&str>) -> Result<Vec<u8>> {
+pub(super) fn after(cursor: Option<&str>, doing: &'static str) -> Result<Vec<u8>> {
     let Some(cursor) = cursor else { return Ok(Vec::new()) };
     let index: Result<Index, _> = cursor.parse();
     index.map(|index| index.as_bytes().to_vec()).map_err(|cause| {
         let text = "invalid cursor: it is not from this ledger".to_owned();
-        Error::new(Kind::Unsupported(text), "listing claims in PostgreSQL").caused_by(cause)
+        Error::new(Kind::Unsupported(text), doing).caused_by(cause)
     })
 }
 
+/// To find out whether there are more than requested.
+pub(super) fn one_more_than(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
+}
+
 /// The range of texts with this prefix: no byte of UTF-8 is 255.
-fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn prefix_range(prefix: Option<&str>) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else { return (None, None) };
     let from = prefix.as_bytes().to_vec();
     let mut to = from.clone();
     if let Some(last) = to.last_mut() {
         *last = last.saturating_add(1);
     }
-    (from, to)
+    (Some(from), Some(to))
 }

@@ -1,19 +1,21 @@
 //! Marks: a batch is one round trip.
 //!
 //! If another batch marks a key between our snapshot and our insert, that key is neither written nor read. Only
-//! such keys are sent again, with the same nonces.
+//! such keys are sent again, with the same nonces. A mark is forgotten by one statement that compares its nonce.
 
 use std::collections::HashMap;
 
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::rules::{self, Change};
-use ichido_core::{Index, Nonce, Timestamp};
+use ichido_core::{Index, MarkKey, Nonce, Timestamp};
 use tokio_postgres::Row;
 
+use super::connections::Param;
+use super::maintain;
 use super::row::{self, column, corrupt_column};
 use super::store::Postgres;
 use super::values::number;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, MarkPage, MarkQuery, MarkSummary, Result};
 
 const DOING: &str = "marking events in PostgreSQL";
 /// Rounds for keys that were neither written nor read. One more has always been enough.
@@ -39,6 +41,35 @@ impl Postgres {
         in_order
             .collect::<Option<_>>()
             .ok_or_else(|| Error::new(Kind::Contended, DOING).with_unknown_effect())
+    }
+
+    pub(super) async fn read_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        const DOING: &str = "reading a mark from PostgreSQL";
+        let index = key.index();
+        let rows =
+            self.connections.query(DOING, &self.sql.read_mark, &[&index.as_bytes().as_slice()]).await?;
+        rows.first().map(|row| read(row, key.clone())).transpose()
+    }
+
+    pub(super) async fn list_marked(&self, query: &MarkQuery) -> Result<MarkPage> {
+        const DOING: &str = "listing marks in PostgreSQL";
+        let after = maintain::after(query.cursor.as_deref(), DOING)?;
+        let (from, to) = maintain::prefix_range(query.prefix.as_deref());
+        let limit = maintain::one_more_than(query.limit);
+        let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
+        let rows = self.connections.query(DOING, &self.sql.list_marks, &params).await?;
+        let marks = rows.iter().take(query.limit).map(|row| Ok(MarkSummary::of(&read(row, key(row)?)?)));
+        let marks = marks.collect::<Result<Vec<_>>>()?;
+        let cursor = marks.last().filter(|_| rows.len() > query.limit).map(|last| last.index.clone());
+        Ok(MarkPage { marks, cursor, ..MarkPage::default() })
+    }
+
+    pub(super) async fn remove_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        const DOING: &str = "forgetting a mark in PostgreSQL";
+        let index = seen.key.index();
+        let params: [Param<'_>; 2] = [&index.as_bytes().as_slice(), &seen.nonce.as_bytes().as_slice()];
+        let removed = self.connections.query(DOING, &self.sql.forget_mark, &params).await?;
+        Ok(if removed.is_empty() { Forgotten::Gone } else { Forgotten::Removed })
     }
 
     async fn query_marks(&self, requests: &[&mark::Request]) -> Result<Vec<Row>> {
@@ -76,7 +107,10 @@ fn answer(row: &Row, request: &mark::Request) -> Result<Option<Mark>> {
     if column(row, "written")? {
         return Ok(Some(Mark::New));
     }
-    let Some(record) = read(row, request)? else { return Ok(None) };
+    if column::<Option<&[u8]>>(row, "nonce")?.is_none() {
+        return Ok(None);
+    }
+    let record = read(row, request.key.clone())?;
     let decision = rules::mark(Some(&record), request, row::now(row)?);
     Ok(match decision.change {
         Change::Keep => Some(decision.result),
@@ -84,19 +118,24 @@ fn answer(row: &Row, request: &mark::Request) -> Result<Option<Mark>> {
     })
 }
 
-fn read(row: &Row, request: &mark::Request) -> Result<Option<mark::Record>> {
-    let nonce: Option<&[u8]> = column(row, "nonce")?;
-    let Some(nonce) = nonce else { return Ok(None) };
+fn read(row: &Row, key: MarkKey) -> Result<mark::Record> {
+    let nonce: &[u8] = column(row, "nonce")?;
     let time = |name| -> Result<Timestamp> {
         let time: i64 = column(row, name)?;
         u64::try_from(time).map(Timestamp).map_err(|cause| corrupt_column(name, cause))
     };
-    Ok(Some(mark::Record {
-        key: request.key.clone(),
+    Ok(mark::Record {
+        key,
         nonce: nonce.try_into().map(Nonce::from_bytes).map_err(|cause| corrupt_column("nonce", cause))?,
         marked_at: time("marked_at")?,
         expires_at: time("expires_at")?,
         metadata: row::metadata(column(row, "metadata")?)
             .map_err(|cause| corrupt_column("metadata", cause))?,
-    }))
+    })
+}
+
+/// The key in a row.
+fn key(row: &Row) -> Result<MarkKey> {
+    let text = String::from_utf8(column(row, "key")?).map_err(|cause| corrupt_column("key", cause))?;
+    MarkKey::new(text).map_err(|cause| corrupt_column("key", cause))
 }

@@ -2,14 +2,15 @@
 
 use std::sync::PoisonError;
 
+use futures_util::future::BoxFuture;
 use ichido_core::Index;
 use redis::Pipeline;
 
 use super::position::Position;
 use super::scan;
 use super::scripts::{self, LuaScript};
-use super::store::Redis;
-use crate::{Page, Query, Result, Summary, Swept};
+use super::store::{Redis, Space};
+use crate::{MarkPage, MarkQuery, MarkSummary, Page, Query, Result, Summary, Swept};
 
 /// Claims that are read or swept in one round trip.
 const PIPELINE: usize = 200;
@@ -18,40 +19,92 @@ const ROUNDS: usize = 50;
 /// Buckets of a listing's first SCAN, however small the page.
 const BUCKETS_MIN: usize = 10;
 
+/// Records that are being read, with their names.
+type Reading<'a, T> = BoxFuture<'a, Result<Vec<(Index, T)>>>;
+
 impl Redis {
     pub(super) async fn list_claims(&self, query: &Query) -> Result<Page> {
         const DOING: &str = "listing claims in Redis";
-        let mut at: Position = query.cursor.as_deref().map(str::parse).transpose()?.unwrap_or_default();
-        let mut page = Page::default();
-        let mut count = query.limit.clamp(BUCKETS_MIN, scan::BUCKETS_MAX);
+        let read = |indexes: Vec<Index>| -> Reading<'_, Summary> {
+            Box::pin(async move {
+                let mut wanted = self.summaries(&indexes, DOING).await?;
+                wanted.retain(|(_, summary)| query.wants(summary));
+                Ok(wanted)
+            })
+        };
+        let (claims, cursor) =
+            self.fill_page(Space::Claims, query.limit, query.cursor.as_deref(), DOING, read).await?;
+        Ok(Page { claims, cursor, ..Page::default() })
+    }
+
+    pub(super) async fn list_marked(&self, query: &MarkQuery) -> Result<MarkPage> {
+        const DOING: &str = "listing marks in Redis";
+        let read = |indexes| -> Reading<'_, MarkSummary> {
+            Box::pin(async move { self.marks(indexes, query, DOING).await })
+        };
+        let (marks, cursor) =
+            self.fill_page(Space::Marks, query.limit, query.cursor.as_deref(), DOING, read).await?;
+        Ok(MarkPage { marks, cursor, ..MarkPage::default() })
+    }
+
+    /// Scans until a page is full. `read` returns the records with these names that the page should list.
+    async fn fill_page<'a, T>(
+        &self,
+        space: Space,
+        limit: usize,
+        cursor: Option<&str>,
+        doing: &'static str,
+        read: impl Fn(Vec<Index>) -> Reading<'a, T>,
+    ) -> Result<(Vec<T>, Option<String>)> {
+        let mut at: Position = cursor.map(str::parse).transpose()?.unwrap_or_default();
+        let mut page = Vec::new();
+        let mut count = limit.clamp(BUCKETS_MIN, scan::BUCKETS_MAX);
         for _ in 0..ROUNDS {
-            let batch = self.scan(&at, count, DOING).await?;
-            let mut wanted = self.summaries(&batch.claims, DOING).await?;
-            wanted.retain(|(_, summary)| query.wants(summary));
-            let left = query.limit - page.claims.len();
+            let batch = self.scan(space, &at, count, doing).await?;
+            let mut wanted = read(batch.indexes).await?;
+            let left = limit - page.len();
             if wanted.len() > left {
-                if page.claims.is_empty() && count > 1 {
+                if page.is_empty() && count > 1 {
                     count /= 2;
                     continue;
                 }
-                if page.claims.is_empty() {
+                if page.is_empty() {
                     wanted.truncate(left);
                     at = wanted.last().map_or(at.clone(), |(last, _)| at.after(*last));
-                    page.claims.extend(wanted.into_iter().map(|(_, summary)| summary));
+                    page.extend(wanted.into_iter().map(|(_, item)| item));
                 }
                 break;
             }
             if wanted.len() < left / 4 {
                 count = (count * 2).min(scan::BUCKETS_MAX);
             }
-            page.claims.extend(wanted.into_iter().map(|(_, summary)| summary));
+            page.extend(wanted.into_iter().map(|(_, item)| item));
             match batch.next {
                 Some(next) => at = next,
-                None => return Ok(page),
+                None => return Ok((page, None)),
             }
         }
-        page.cursor = Some(at.to_string());
-        Ok(page)
+        Ok((page, Some(at.to_string())))
+    }
+
+    /// The marks that a query wants.
+    async fn marks(
+        &self,
+        indexes: Vec<Index>,
+        query: &MarkQuery,
+        doing: &'static str,
+    ) -> Result<Vec<(Index, MarkSummary)>> {
+        let mut marks = Vec::with_capacity(indexes.len());
+        for indexes in indexes.chunks(PIPELINE) {
+            let read = &self.scripts.read;
+            let commands = indexes.iter().map(|index| read.command(&self.mark_name(*index), 0));
+            let replies = read.run_all(&self.connection, doing, &scripts::pipeline(commands)).await?;
+            for (index, reply) in indexes.iter().zip(replies) {
+                let mark = reply.mark()?.and_then(|mark| query.select(&mark, reply.now));
+                marks.extend(mark.map(|mark| (*index, mark)));
+            }
+        }
+        Ok(marks)
     }
 
     /// Summaries of claims, without expired ones.
@@ -81,8 +134,8 @@ impl Redis {
         let mut swept = Swept::default();
         let mut at = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for _ in 0..ROUNDS {
-            let batch = self.scan(&at, scan::BUCKETS_MAX, DOING).await?;
-            let mut claims = batch.claims.as_slice();
+            let batch = self.scan(Space::Claims, &at, scan::BUCKETS_MAX, DOING).await?;
+            let mut claims = batch.indexes.as_slice();
             while !claims.is_empty() && !swept.more {
                 let left = limit.saturating_sub(usize::try_from(swept.removed).unwrap_or(limit));
                 let (now, later) = claims.split_at(claims.len().min(left).min(PIPELINE));

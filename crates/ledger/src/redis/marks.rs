@@ -1,6 +1,7 @@
 //! Marks: a batch is one pipeline of scripts, one per key.
 
-use ichido_core::mark::{self, Mark};
+use ichido_core::MarkKey;
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::rules::{self, Change};
 use redis::Cmd;
 
@@ -27,6 +28,33 @@ impl Redis {
             }
         }
         Ok(marks)
+    }
+
+    pub(super) async fn read_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        let reply = self.read_mark_value(key, "reading a mark from Redis").await?;
+        Ok(reply.mark()?.filter(|record| reply.now < record.expires_at))
+    }
+
+    /// Reads the mark, and removes it if it has not changed since.
+    pub(super) async fn remove_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        const DOING: &str = "forgetting a mark in Redis";
+        let reply = self.read_mark_value(&seen.key, DOING).await?;
+        let decision = rules::forget_mark(reply.mark()?.as_ref(), seen.nonce, reply.now);
+        if decision.change == Change::Keep {
+            return Ok(decision.result);
+        }
+        let script = &self.scripts.forget_mark;
+        let mut command = script.command(&self.mark_name(seen.key.index()), reply.value().len());
+        command.arg(reply.value());
+        match script.run(&self.connection, DOING, &command).await?.succeeded() {
+            true => Ok(decision.result),
+            false => Err(Error::new(Kind::Contended, DOING)),
+        }
+    }
+
+    async fn read_mark_value(&self, key: &MarkKey, doing: &'static str) -> Result<Reply> {
+        let command = self.scripts.read.command(&self.mark_name(key.index()), 0);
+        self.scripts.read.run(&self.connection, doing, &command).await
     }
 
     fn marking(&self, request: &mark::Request) -> Result<Cmd> {

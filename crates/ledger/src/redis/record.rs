@@ -63,6 +63,11 @@ impl Reply {
         self.readable("mark", &[FORMAT], |value| read_mark(value))
     }
 
+    /// The value as it is stored.
+    pub(super) fn value(&self) -> &[u8] {
+        self.value.as_deref().unwrap_or_default()
+    }
+
     fn readable<T>(
         &self,
         what: &str,

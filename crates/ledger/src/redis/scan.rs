@@ -1,4 +1,4 @@
-//! Scans the claims of a server, or of all nodes of a cluster one after the other.
+//! Scans the claims or marks of a server, or of all nodes of a cluster one after the other.
 //!
 //! SCAN returns every key that exists from beginning to end. It may return a key twice if the server shrinks its
 //! table meanwhile; keys that are created or deleted meanwhile may or may not be returned. A scan stops between two
@@ -10,24 +10,30 @@ use ichido_core::Index;
 use super::cluster::Node;
 use super::connection::Connection;
 use super::position::Position;
-use super::store::Redis;
+use super::store::{Redis, Space};
 use crate::{Error, Kind, Result};
 
 /// Most buckets of the server's table that one SCAN visits.
 pub(super) const BUCKETS_MAX: usize = 1_000;
 
-/// The claims that one SCAN returned, and where the scan continues.
+/// The records that one SCAN returned, and where the scan continues.
 pub(super) struct Batch {
-    pub(super) claims: Vec<Index>,
+    pub(super) indexes: Vec<Index>,
     /// `None` at the end of the scan.
     pub(super) next: Option<Position>,
 }
 
 impl Redis {
     /// The batch at a position: the contents of `count` buckets.
-    pub(super) async fn scan(&self, at: &Position, count: usize, doing: &'static str) -> Result<Batch> {
+    pub(super) async fn scan(
+        &self,
+        space: Space,
+        at: &Position,
+        count: usize,
+        doing: &'static str,
+    ) -> Result<Batch> {
         let mut command = redis::cmd("SCAN");
-        command.arg(at.cursor).arg("MATCH").arg(self.claim_pattern()).arg("COUNT").arg(count);
+        command.arg(at.cursor).arg("MATCH").arg(self.pattern(space)).arg("COUNT").arg(count);
         let (answer, here, following) = match &*self.connection {
             Connection::Single(_) => (self.connection.call(&command).await, String::new(), None),
             Connection::Cluster(cluster) => {
@@ -39,15 +45,15 @@ impl Redis {
         let value = answer.map_err(|failure| failure.into_error(doing))?;
         let (cursor, names): (u64, Vec<String>) = redis::from_redis_value(value)
             .map_err(|error| super::error::CallError::sent(error.into()).into_error(doing))?;
-        let mut claims: Vec<_> = names.iter().filter_map(|name| self.claim_index(name)).collect();
-        claims.sort_unstable();
-        claims.dedup();
-        claims.retain(|claim| at.after.is_none_or(|after| *claim > after));
+        let mut indexes: Vec<_> = names.iter().filter_map(|name| self.index(space, name)).collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        indexes.retain(|index| at.after.is_none_or(|after| *index > after));
         let next = match cursor {
             0 => following.map(|node| Position { node, ..Position::default() }),
             cursor => Some(Position { node: here, cursor, after: None }),
         };
-        Ok(Batch { claims, next })
+        Ok(Batch { indexes, next })
     }
 }
 

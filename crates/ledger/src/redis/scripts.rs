@@ -17,6 +17,7 @@ pub(super) struct Scripts {
     pub(super) list: LuaScript,
     pub(super) sweep: LuaScript,
     pub(super) mark: LuaScript,
+    pub(super) forget_mark: LuaScript,
 }
 
 impl Scripts {
@@ -33,6 +34,7 @@ impl Scripts {
             list: script(&[claim_head, include_str!("lua/list.lua")]),
             sweep: script(&[claim_head, include_str!("lua/sweep.lua")]),
             mark: script(&[include_str!("lua/mark.lua")]),
+            forget_mark: script(&[include_str!("lua/forget_mark.lua")]),
         }
     }
 }

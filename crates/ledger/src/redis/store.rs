@@ -50,30 +50,46 @@ impl Redis {
     }
 
     pub(super) fn claim_name(&self, index: Index) -> String {
-        self.name("claim:", index)
+        self.name(Space::Claims, index)
     }
 
     pub(super) fn mark_name(&self, index: Index) -> String {
-        self.name("mark:", index)
+        self.name(Space::Marks, index)
     }
 
-    fn name(&self, space: &str, index: Index) -> String {
-        [&self.prefix, space, &to_hex(index.as_bytes())].concat()
+    fn name(&self, space: Space, index: Index) -> String {
+        [&self.prefix, space.prefix(), &to_hex(index.as_bytes())].concat()
     }
 
-    /// The index in the name of a claim.
-    pub(super) fn claim_index(&self, name: &str) -> Option<Index> {
-        name.strip_prefix(&self.prefix)?.strip_prefix("claim:")?.parse().ok()
+    /// The index in the name of a record.
+    pub(super) fn index(&self, space: Space, name: &str) -> Option<Index> {
+        name.strip_prefix(&self.prefix)?.strip_prefix(space.prefix())?.parse().ok()
     }
 
-    /// The SCAN pattern that matches the names of all claims.
-    pub(super) fn claim_pattern(&self) -> String {
+    /// The SCAN pattern that matches the names of all records of a space.
+    pub(super) fn pattern(&self, space: Space) -> String {
         let escape = |c: char| match c {
             '*' | '?' | '[' | ']' | '^' | '\\' => vec!['\\', c],
             c => vec![c],
         };
         let prefix: String = self.prefix.chars().flat_map(escape).collect();
-        format!("{prefix}claim:*")
+        format!("{prefix}{}*", space.prefix())
+    }
+}
+
+/// What a key in Redis is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Space {
+    Claims,
+    Marks,
+}
+
+impl Space {
+    fn prefix(self) -> &'static str {
+        match self {
+            Space::Claims => "claim:",
+            Space::Marks => "mark:",
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Clock, Key, Limits, Record, Resolution, Resolved, Settle, Settled,
+    Adopted, Claim, ClaimRequest, Clock, Key, Limits, MarkKey, Record, Resolution, Resolved, Settle, Settled,
     SteadyTime, Token,
 };
 use rand::rngs::StdRng;
@@ -20,8 +20,8 @@ use tokio::sync::{Notify, oneshot};
 use super::disk::SimulatedDisk;
 use crate::log::{self, Call, Compaction, Effort, Engine, Next, Options, PlantedBug, Reason, Reply};
 use crate::{
-    Backend, Backup, Capabilities, Error, Expiry, Fencing, Kind, Listing, Maintain, Page, Query, Reach,
-    Result, Stats, StoreClock, Survives, Sweeping, Swept,
+    Backend, Backup, Capabilities, Error, Expiry, Fencing, Kind, Listing, Maintain, MarkPage, MarkQuery,
+    Page, Query, Reach, Result, Stats, StoreClock, Survives, Sweeping, Swept,
 };
 
 /// The longest wait before and after a call takes effect.
@@ -187,6 +187,20 @@ impl Maintain for SimulatedLedger {
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         let (key, resolution) = (key.clone(), resolution.clone());
         self.ask(|reply| Call::Resolve { key, resolution, reply }).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        let view = self.lock().engine.view().clone();
+        Ok(view.mark(&key.index())?.map(|found| found.record))
+    }
+
+    async fn list_marks(&self, _query: &MarkQuery) -> Result<MarkPage> {
+        Err(unsupported("listing marks"))
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        let (index, nonce) = (seen.key.index(), seen.nonce);
+        self.ask(|reply| Call::ForgetMark { index, nonce, reply }).await
     }
 
     async fn sweep(&self, _limit: usize) -> Result<Swept> {

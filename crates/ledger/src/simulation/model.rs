@@ -136,6 +136,11 @@ impl Model {
                 }
                 Answer::Removed
             }
+            Request::ForgetMark { key, nonce } => {
+                let decision = rules::forget_mark(self.mark(*key), *nonce, now);
+                self.apply(*key, decision.change, Held::Mark);
+                Answer::Forgotten(decision.result)
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What callers and operators ask of the store, and what they are answered.
 
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, MarkKey, Nonce, Record, Resolution, Resolved, Settle, Settled,
     Token,
@@ -49,6 +49,7 @@ pub(super) enum Request {
     Adopt { key: usize, record: Box<Record> },
     Mark { marks: Vec<(usize, mark::Request)> },
     Remove { claims: Vec<(usize, Token)>, marks: Vec<(usize, Nonce)> },
+    ForgetMark { key: usize, nonce: Nonce },
 }
 
 /// An answer.
@@ -60,6 +61,7 @@ pub(super) enum Answer {
     Adopted(Adopted),
     Marked(Vec<Mark>),
     Removed,
+    Forgotten(Forgotten),
 }
 
 /// Where the answer will arrive.
@@ -71,6 +73,7 @@ pub(super) enum Pending {
     Adopt(oneshot::Receiver<Result<Adopted>>),
     Mark(oneshot::Receiver<Result<Vec<Mark>>>),
     Remove(oneshot::Receiver<Result<()>>),
+    ForgetMark(oneshot::Receiver<Result<Forgotten>>),
 }
 
 impl Request {
@@ -106,6 +109,10 @@ impl Request {
                 let marks = marks.into_iter().map(|(key, nonce)| (keys.index(key), nonce)).collect();
                 (Call::Remove { claims, marks, reply }, Pending::Remove(pending))
             }
+            Self::ForgetMark { key, nonce } => {
+                let (reply, pending) = oneshot::channel();
+                (Call::ForgetMark { index: keys.index(key), nonce, reply }, Pending::ForgetMark(pending))
+            }
         }
     }
 }
@@ -126,6 +133,7 @@ impl Pending {
             Self::Adopt(pending) => take(pending, Answer::Adopted),
             Self::Mark(pending) => take(pending, Answer::Marked),
             Self::Remove(pending) => take(pending, |()| Answer::Removed),
+            Self::ForgetMark(pending) => take(pending, Answer::Forgotten),
         }
     }
 }

@@ -54,9 +54,10 @@ impl Workload {
         let request = match random.below(100) {
             0..38 => Request::Claim { key, request: claim_request(&keys.claims[key], random) },
             38..74 => self.settle(key, model, random),
-            74..80 => self.resolve(key, random),
+            74..80 => self.resolve(key, model, random),
             80..84 => self.adopt(keys, key, model, now, random),
-            84..96 => marks(keys, random),
+            84..94 => marks(keys, random),
+            94..96 => forget_mark(keys, model, random),
             _ => remove(keys, model, random),
         };
         match self.recent.len() < REMEMBERED {
@@ -78,11 +79,15 @@ impl Workload {
         Request::Settle { key, token, action }
     }
 
-    fn resolve(&self, key: usize, random: &mut Random) -> Request {
-        let resolution = match random.below(3) {
+    fn resolve(&self, key: usize, model: &Model, random: &mut Random) -> Request {
+        let resolution = match random.below(4) {
             0 => Resolution::Done(self.outcome(random)),
             1 => Resolution::Absent,
-            _ => Resolution::Release,
+            2 => Resolution::Release,
+            _ => {
+                let current = model.claim(key).filter(|_| !random.one_in(8)).map(|record| record.token);
+                Resolution::Forget(current.unwrap_or_else(|| Token::from_bytes(random.bytes())))
+            }
         };
         Request::Resolve { key, resolution }
     }
@@ -188,4 +193,14 @@ fn remove(keys: &Keys, model: &Model, random: &mut Random) -> Request {
         }
     }
     Request::Remove { claims, marks }
+}
+
+/// Forgets a mark, mostly the one that there is.
+fn forget_mark(keys: &Keys, model: &Model, random: &mut Random) -> Request {
+    let key = keys.of_mark(random.below(keys.marks.len()));
+    let nonce = match model.get(key).filter(|_| !random.one_in(8)) {
+        Some(Held::Mark(record)) => record.nonce,
+        Some(Held::Claim(_)) | None => Nonce::from_bytes(random.bytes()),
+    };
+    Request::ForgetMark { key, nonce }
 }

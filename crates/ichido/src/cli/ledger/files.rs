@@ -1,6 +1,5 @@
 //! Commands about the files of a ledger: verify, backup and restore.
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use ichido_admin::audit_log::{Action, Actor, Outcome};
@@ -9,6 +8,7 @@ use ichido_ledger::{Backup, Error, Kind, Verified, file};
 use ichido_serve::Failure;
 use serde_json::json;
 
+use crate::cli::confirm::confirm;
 use crate::output;
 use crate::settings::Settings;
 
@@ -66,7 +66,8 @@ pub(super) async fn restore(
     json: bool,
 ) -> Result<(), Failure> {
     if !is_confirmed {
-        confirm(from, to)?;
+        let question = format!("Restore {} to {}?", from.display(), to.display());
+        confirm(&question, "requests that were claimed after the backup was taken would run again")?;
     }
     let place = std::path::absolute(from).unwrap_or_else(|_| from.to_owned()).display().to_string();
     let action = Action { place: Some(place), ..Action::named("restore") };
@@ -89,23 +90,6 @@ pub(super) async fn restore(
         "Claims that were running then are in doubt, or will be when their lease ends: `ichido ledger list --state in-doubt`."
     );
     Ok(())
-}
-
-/// Asks on a terminal. Without one, nobody can answer.
-fn confirm(from: &Path, to: &Path) -> Result<(), Failure> {
-    let risk = "requests that were claimed after the backup was taken would run again";
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(format!("{risk}; use --yes to restore it without being asked")));
-    }
-    let mut err = std::io::stderr().lock();
-    let question = format!("Restore {} to {}? Then {risk}. [y/N] ", from.display(), to.display());
-    let asked = write!(err, "{}", ichido_serve::visible(&question)).and_then(|()| err.flush());
-    let mut answer = String::new();
-    let read = asked.and_then(|()| std::io::stdin().lock().read_line(&mut answer));
-    match read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
-        true => Ok(()),
-        false => Err(Failure::usage("nothing was restored")),
-    }
 }
 
 fn summary(backup: &Backup) -> String {

@@ -9,7 +9,7 @@ use ichido_testkit::required_env;
 /// cursor, a key may have been used before, and only a file: ledger can be verified and compacted.
 const SETTINGS: &str = r#"
 [[operations]]
-include-name = "GET /v1/claims"
+include-name = ["GET /v1/claims", "GET /v1/events"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400"]
 
 [[operations]]

@@ -21,6 +21,8 @@ fn empty_pages_render_in_every_width_language_and_color_scheme() {
     check_page(&browser, &at("/"), "overview-empty");
     check_page(&browser, &at("/claims"), "claims-empty");
     assert!(browser.text().contains("該当する claim はありません"), "{}", browser.text());
+    check_page(&browser, &at("/events"), "events-empty");
+    assert!(browser.text().contains("該当するイベントはありません"), "{}", browser.text());
 }
 
 #[test]
@@ -41,6 +43,51 @@ fn full_pages_render_in_every_width_language_and_color_scheme() {
     browser.click(".choices a");
     let confirm = browser.run("return location.href");
     check_page(&browser, confirm.as_str().unwrap(), "claim-confirm");
+    check_page(&browser, &at("/events"), "events");
+    browser.click("a[rel=next]");
+    assert!(browser.text().contains("最初のページ"), "{}", browser.text());
+    check_page(&browser, &at("/events/one?key=Ev7"), "event");
+    browser.click(".choices a");
+    let confirm = browser.run("return location.href");
+    check_page(&browser, confirm.as_str().unwrap(), "event-confirm");
+}
+
+#[test]
+fn operator_forgets_an_event_and_a_completed_claim() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = start_with_claims(dir.path());
+    let browser = Browser::start();
+    let check = |key: &str| {
+        let body = serde_json::json!({ "events": [{ "key": key }] });
+        claims.post("/v1/events/check", &body.to_string()).json()["results"][0]["is_new"].clone()
+    };
+    browser.open(&format!("http://{}/events", claims.address));
+    browser.type_text("#prefix", "Ev299");
+    browser.click("form.search button");
+    browser.click("td a");
+    browser.click("a[href^='/events/forget']");
+    assert!(browser.text().contains("it is processed again"), "{}", browser.text());
+    assert_eq!(check("Ev299"), false, "the confirmation page must not change the event");
+    browser.type_text("#reason", "the bot lost it");
+    browser.click("main button.strong");
+    assert!(browser.text().contains("The event was forgotten."), "{}", browser.text());
+    assert_eq!(check("Ev299"), true);
+
+    let key = "order-2026-0017";
+    browser.open(&format!("http://{}/claims?state=done&prefix={key}", claims.address));
+    browser.click("td a");
+    browser.click("a[href*='as=forget']");
+    browser.type_text("#reason", "it answered 200 and did nothing");
+    browser.click("main button.strong");
+    assert!(browser.text().contains("The claim was forgotten."), "{}", browser.text());
+    let retry = claims.post("/v1/claims", &serde_json::json!({ "key": key }).to_string());
+    assert_eq!(retry.status, 201, "{}", retry.text());
+    assert_eq!(browser.logged_problems(), Vec::<String>::new());
+
+    let log = claims.stderr();
+    for action in ["forget event", "forget"] {
+        assert!(log.contains(&format!("\"action\":\"{action}\"")), "{log}");
+    }
 }
 
 #[test]

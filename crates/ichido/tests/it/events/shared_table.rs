@@ -9,6 +9,7 @@ use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
 use super::sdk_consumer::Consumer;
 use super::{AMAZON, DYNOXIDE, address, check, create_ledger, dynamodb_url};
+use crate::ok;
 use ichido_testkit::ledger_server::unique;
 use ichido_testkit::required_env;
 
@@ -95,6 +96,30 @@ fn marks_of_sdk_consumers_are_seen_by_ichido(server: &str) {
     }
 }
 
+/// An operator sees and forgets the marks of both, and the next delivery is new to both.
+fn forgotten_mark_is_new_to_ichido_and_to_sdk_consumers(server: &str) {
+    let shared = Shared::on(server);
+    let (mut ichido, mut consumer) = (shared.ichido.caller(), shared.consumer());
+    let dir = tempfile::tempdir().unwrap();
+    let events = |args: &[&str]| ok(dir.path(), &[&["events"], args, &["--ledger", &shared.ledger]].concat());
+    assert_eq!(check(&mut ichido, json!({ "key": "own", "metadata": metadata("F1") }))["is_new"], true);
+    assert!(consumer.check("foreign", &metadata("F2")));
+    consumer.put(&json!({ "event_key": "bare" }));
+    let listed: Value = serde_json::from_str(&events(&["list", "--json"])).unwrap();
+    let mut keys: Vec<_> = listed["events"].as_array().unwrap().iter().map(|event| &event["key"]).collect();
+    keys.sort_by_key(|key| key.to_string());
+    assert_eq!(keys, ["bare", "foreign", "own"], "{listed}");
+    let bare = events(&["show", "bare"]);
+    assert!(bare.contains("unknown") && bare.contains("never"), "{bare}");
+    for key in ["own", "foreign", "bare"] {
+        assert!(!consumer.check(key, &json!({})));
+        assert!(events(&["forget", key, "--yes"]).contains("forgotten"));
+        assert!(consumer.check(key, &json!({})), "{key}: new to the consumer");
+        assert!(events(&["forget", key, "--yes"]).contains("forgotten"));
+        assert_eq!(check(&mut ichido, json!({ "key": key }))["is_new"], true);
+    }
+}
+
 /// The server deletes expired items with a delay. ichido ignores them at once; an SDK consumer sees them until then.
 fn expired_mark_that_is_not_yet_deleted_is_new_to_ichido_only(server: &str) {
     let shared = Shared::on(server);
@@ -174,6 +199,7 @@ on_both_servers!(
     marks_of_sdk_consumers_are_seen_by_ichido,
     expired_mark_that_is_not_yet_deleted_is_new_to_ichido_only,
     each_key_is_new_once_across_ichido_and_sdk_consumers,
+    forgotten_mark_is_new_to_ichido_and_to_sdk_consumers,
 );
 
 #[test]

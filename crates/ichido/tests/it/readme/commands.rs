@@ -56,6 +56,13 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
     ("ichido ledger list --state in-doubt", Action::Prints(&["Ev07A", "Ev07B"])),
     ("ichido ledger resolve Ev07… --as done", Action::Prints(&[])),
     ("ichido ledger resolve Ev07… --as absent", Action::Prints(&[])),
+    (
+        "ichido ledger forget Ev07… --reason 'the bot answered 200 and did nothing' --yes",
+        Action::Prints(&["forgotten"]),
+    ),
+    ("ichido events list --prefix Ev07", Action::Prints(&["Ev07D", "1 event"])),
+    ("ichido events show Ev07…", Action::Prints(&["bot-1"])),
+    ("ichido events forget Ev07… --yes", Action::Prints(&["forgotten"])),
     // Delivery.
     (
         "export EXTERNAL_API_ENDPOINT=https://api.example.com/v1/usage EXTERNAL_API_TOKEN_FILE=/run/secrets/token",

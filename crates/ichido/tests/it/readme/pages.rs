@@ -74,6 +74,23 @@ fn events_in_doubt_are_resolved() {
 }
 
 #[test]
+fn claims_and_events_are_forgotten() {
+    let mut shell = Shell::new();
+    let mut claims = Serving::claims(shell.dir.path(), "file:data/ledger", None);
+    let granted = claims.post("/v1/claims", r#"{"key":"Ev07C"}"#);
+    let body = serde_json::json!({ "key": "Ev07C", "token": granted.json()["token"], "outcome": "ok" });
+    assert_eq!(claims.post("/v1/claims/complete", &body.to_string()).status, 200);
+    let events = r#"{"events":[{"key":"Ev07D","metadata":{"lambda_instance_id":"bot-1"}}]}"#;
+    assert_eq!(claims.post("/v1/events/check", events).status, 200);
+    claims.signal();
+    assert_eq!(claims.exit_code(), 0);
+    shell.replace("Ev07… --reason", "Ev07C --reason");
+    shell.replace("show Ev07…", "show Ev07D");
+    shell.replace("forget Ev07… --yes", "forget Ev07D --yes");
+    run_blocks("docs/events.md", &["ichido ledger forget", "ichido events list"], shell);
+}
+
+#[test]
 fn dynamodb_table_is_checked() {
     run_block("docs/dynamodb.md", "aws ", shell_with_table());
 }

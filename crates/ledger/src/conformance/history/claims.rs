@@ -239,7 +239,10 @@ impl Remembered {
             (Phase::InDoubt, Resolution::Done(outcome)) => Some(self.done(outcome, now)),
             (Phase::InDoubt, Resolution::Absent | Resolution::Release)
             | (Phase::Running, Resolution::Release) => None,
-            (Phase::Running, Resolution::Done(_) | Resolution::Absent) | (Phase::Done | Phase::Over, _) => {
+            (Phase::Done, Resolution::Forget(token)) if *token == self.token => None,
+            (Phase::Running, Resolution::Done(_) | Resolution::Absent)
+            | (Phase::Running | Phase::InDoubt, Resolution::Forget(_))
+            | (Phase::Done | Phase::Over, _) => {
                 return (Expected::Resolved(Resolved::Refused(self.standing(phase))), State(Some(self)));
             }
         };

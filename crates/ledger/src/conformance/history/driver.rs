@@ -56,6 +56,13 @@ struct Shared {
     grants: Mutex<Vec<(Key, Token)>>,
 }
 
+impl Shared {
+    fn last_grant(&self, key: &Key) -> Option<Token> {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().rev().find(|(granted, _)| granted == key).map(|(_, token)| *token)
+    }
+}
+
 struct Client {
     number: usize,
     ledger: Ledger,
@@ -94,12 +101,17 @@ impl Client {
             }
             Action::Settle { of_anyone, action } => self.settle(of_anyone, action, name).await,
             Action::Resolve { key, action } => {
+                let key = &self.shared.claim_keys[key];
                 let action = match action {
                     OperatorAction::Done => Resolution::Done(Outcome::kept(format!("operator, {name}"))),
                     OperatorAction::Absent => Resolution::Absent,
                     OperatorAction::Release => Resolution::Release,
+                    OperatorAction::Forget => match self.shared.last_grant(key) {
+                        Some(token) => Resolution::Forget(token),
+                        None => return Ok(()),
+                    },
                 };
-                self.ledger.resolve(&self.shared.claim_keys[key], &action).await.map(drop)
+                self.ledger.resolve(key, &action).await.map(drop)
             }
             Action::Get { key } => self.ledger.get(&self.shared.claim_keys[key]).await.map(drop),
             Action::Mark { keys, again, retention_ms } => self.mark(&keys, again, retention_ms, name).await,

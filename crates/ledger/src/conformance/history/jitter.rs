@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
+use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::{Backend, Capabilities, Maintain, Page, Query, Result, Stats, Swept};
+use crate::{Backend, Capabilities, Maintain, MarkPage, MarkQuery, Page, Query, Result, Stats, Swept};
 
 #[derive(Debug)]
 pub(super) struct WithJitter {
@@ -83,6 +85,18 @@ impl Maintain for WithJitter {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         self.around(self.backend.resolve(key, resolution)).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        self.around(self.backend.get_mark(key)).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        self.backend.list_marks(query).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.around(self.backend.forget_mark(seen)).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -5,14 +5,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Clock, Index, Key, Record, Resolution, Resolved, Settle, Settled,
+    Adopted, Claim, ClaimRequest, Clock, Index, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled,
     SystemClock, Token,
 };
 
 use super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
-use crate::{Backend, Capabilities, Effect, Maintain, Page, Query, Result, Stats, Swept};
+use crate::{
+    Backend, Capabilities, Effect, Maintain, MarkPage, MarkQuery, Page, Query, Result, Stats, Swept,
+};
 
 /// Records what clients ask of backends.
 #[derive(Debug, Default)]
@@ -180,6 +182,18 @@ impl Maintain for Recorded {
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         let call = ClaimCall::Resolve(resolution.clone());
         self.on_claim(key, call, self.backend.resolve(key, resolution), ClaimAnswer::Resolve).await
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        self.backend.get_mark(key).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        self.backend.list_marks(query).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.backend.forget_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -109,6 +109,7 @@ pub enum OperatorAction {
     Done,
     Absent,
     Release,
+    Forget,
 }
 
 impl Workload {
@@ -156,6 +157,7 @@ impl Action {
                         OperatorAction::Absent,
                         OperatorAction::Absent,
                         OperatorAction::Release,
+                        OperatorAction::Forget,
                     ],
                 );
                 Action::Resolve { key, action }

@@ -164,3 +164,21 @@ async fn the_cache_answers_only_what_the_store_would() {
     ledger.close().await.unwrap();
     assert_eq!(ledger.cached_claim(&again), None);
 }
+
+/// A reader that was slow brings the old record only after the claim was forgotten.
+#[tokio::test]
+async fn a_forgotten_claim_is_not_cached_again_by_a_slow_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path(), &clock());
+    complete(&ledger, "k", 1, "nothing happened").await;
+    let done = Claim::Done(Outcome::kept("nothing happened"));
+    assert_eq!(ledger.claim(&request("k", 2)).await.unwrap(), done);
+    assert_eq!(ledger.cached_claim(&request("k", 2)), Some(done));
+    let read = ledger.get(&key("k")).await.unwrap().unwrap();
+    let forget = Resolution::Forget(read.token);
+    assert_eq!(ledger.resolve(&key("k"), &forget).await.unwrap(), Resolved::Applied);
+    ledger.shared.cache.keep(&read);
+    assert_eq!(ledger.cached_claim(&request("k", 2)), None);
+    complete(&ledger, "k", 3, "happened").await;
+    assert_eq!(ledger.claim(&request("k", 4)).await.unwrap(), Claim::Done(Outcome::kept("happened")));
+}

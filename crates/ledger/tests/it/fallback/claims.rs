@@ -1,6 +1,6 @@
 //! Claims that are granted during an outage.
 
-use ichido_core::{Claim, Outcome, Settled};
+use ichido_core::{Claim, Outcome, Resolution, Resolved, Settled};
 
 use super::{SHORT, Scene, ask, granted, key};
 
@@ -94,4 +94,27 @@ async fn conflicting_outcome_is_counted_and_the_primary_wins() {
     for ledger in [&scene.other, &scene.ledger] {
         assert_eq!(ask(ledger, &key).await.claim, Claim::Done(Outcome::kept("there")));
     }
+}
+
+/// A completed claim is forgotten where it is: in the fallback, or in the primary and the mirror of it.
+#[tokio::test]
+async fn completed_claim_can_be_forgotten_during_an_outage_and_before_it() {
+    let scene = Scene::open(SHORT).await;
+    let (before, during) = (key(), key());
+    for key in [&before, &during] {
+        if key == &during {
+            scene.outage().await;
+        }
+        let (grant, _) = granted(&scene.ledger, &scene.ledger.request(key.clone())).await;
+        assert_eq!(
+            scene.ledger.complete(key, grant.token, Outcome::kept("x")).await.unwrap(),
+            Settled::Applied
+        );
+        let forget = Resolution::Forget(grant.token);
+        assert_eq!(scene.ledger.resolve(key, &forget).await.unwrap(), Resolved::Applied);
+    }
+    let (_, degraded) = granted(&scene.ledger, &scene.ledger.request(before)).await;
+    assert!(degraded, "the mirror must not replay it");
+    scene.recovery().await;
+    granted(&scene.other, &scene.other.request(during)).await;
 }

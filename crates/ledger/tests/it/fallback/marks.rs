@@ -1,7 +1,8 @@
 //! Events during an outage.
 
-use ichido_core::mark::Mark;
+use ichido_core::mark::{Forgotten, Mark};
 use ichido_core::{Metadata, mark};
+use ichido_ledger::MarkQuery;
 
 use super::{BOUND, Fault, LONG, SHORT, Scene, event, is_new, mark as ask};
 
@@ -84,4 +85,67 @@ async fn busy_ledger_recovers() {
     scene.proxy.set(Fault::None);
     let back = futures_util::future::join_all(busy);
     tokio::time::timeout(BOUND, back).await.expect("the ledger comes back while it is busy");
+}
+
+/// During an outage, an operator sees and forgets what the fallback marked. It is not handed over afterwards.
+#[tokio::test]
+async fn event_of_an_outage_can_be_forgotten() {
+    let scene = Scene::open(SHORT).await;
+    let (forgotten, kept) = (event(), event());
+    scene.outage().await;
+    for event in [&forgotten, &kept] {
+        assert!(is_new(&ask(&scene.ledger, event).await));
+    }
+    let listed = scene.ledger.list_marks(&MarkQuery { limit: 100, ..MarkQuery::default() }).await.unwrap();
+    assert!(listed.degraded && listed.marks.iter().all(|mark| mark.local), "{listed:?}");
+    assert!(listed.marks.iter().any(|mark| mark.key == forgotten.text()), "{listed:?}");
+    let seen = scene.ledger.get_mark(&forgotten).await.unwrap().expect("it is pending");
+    assert_eq!(scene.ledger.forget_mark(&seen).await.unwrap(), Forgotten::Removed);
+    assert_eq!(scene.ledger.forget_mark(&seen).await.ok(), None, "what is not pending needs the primary");
+    scene.recovery().await;
+    assert!(!is_new(&ask(&scene.other, &kept).await));
+    assert!(is_new(&ask(&scene.other, &forgotten).await), "it was handed over");
+}
+
+/// The primary forgets an event, and so does the mirror that answers during the next outage.
+#[tokio::test]
+async fn event_that_was_forgotten_is_new_during_the_next_outage() {
+    let scene = Scene::open(LONG).await;
+    let (own, others) = (event(), event());
+    assert!(is_new(&ask(&scene.ledger, &own).await));
+    assert!(is_new(&ask(&scene.other, &others).await));
+    assert!(!is_new(&ask(&scene.ledger, &others).await));
+    for event in [&own, &others] {
+        let seen = scene.ledger.get_mark(event).await.unwrap().expect("it is marked");
+        assert_eq!(scene.ledger.forget_mark(&seen).await.unwrap(), Forgotten::Removed);
+        assert_eq!(scene.other.get_mark(event).await.unwrap(), None);
+    }
+    scene.outage().await;
+    for event in [&own, &others] {
+        assert!(is_new(&ask(&scene.ledger, event).await));
+    }
+}
+
+/// Local events are listed first, page by page, then those of the primary.
+#[tokio::test]
+async fn events_are_listed_from_both_ledgers() {
+    let scene = Scene::open(SHORT).await;
+    let prefix = format!("both-{}-", ichido_testkit::ledger_server::unique());
+    for number in 0..10 {
+        let key = ichido_core::MarkKey::new(format!("{prefix}{number}")).unwrap();
+        assert!(is_new(&ask(&scene.other, &key).await));
+    }
+    let mut query = MarkQuery { prefix: Some(prefix), limit: 3, cursor: None };
+    let mut listed = Vec::new();
+    loop {
+        let page = scene.ledger.list_marks(&query).await.unwrap();
+        listed.extend(page.marks.into_iter().map(|mark| mark.key));
+        query.cursor = page.cursor;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    listed.sort_unstable();
+    listed.dedup();
+    assert_eq!(listed.len(), 10);
 }

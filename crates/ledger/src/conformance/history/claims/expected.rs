@@ -92,6 +92,9 @@ fn describe_call(call: &ClaimCall) -> String {
         }
         ClaimCall::Resolve(Resolution::Absent) => "operator: absent".to_owned(),
         ClaimCall::Resolve(Resolution::Release) => "operator: release".to_owned(),
+        ClaimCall::Resolve(Resolution::Forget(token)) => {
+            format!("operator: forget token {}", short(token.as_bytes()))
+        }
         ClaimCall::Settle(token, action) => {
             let action = match action {
                 Settle::Renew { lease_ms } => format!("renew for {lease_ms} ms"),

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Fingerprint, Grant, InDoubtPolicy, Index, Key, Nonce, Outcome, Record,
-    Resolution, Resolved, Settle, Settled, SystemClock, SystemEntropy, Token,
+    Adopted, Claim, ClaimRequest, Fingerprint, Grant, InDoubtPolicy, Index, Key, MarkKey, Nonce, Outcome,
+    Record, Resolution, Resolved, Settle, Settled, SystemClock, SystemEntropy, Token,
 };
 use ichido_ledger::memory::{DEFAULT_BOUND, Memory};
-use ichido_ledger::{Backend, Capabilities, Maintain, Page, Query, Result, Stats, Swept};
+use ichido_ledger::{
+    Backend, Capabilities, Maintain, MarkPage, MarkQuery, Page, Query, Result, Stats, Swept,
+};
 
 /// The bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +198,18 @@ impl Maintain for BuggyLedger {
             self.remember(key).await?;
         }
         Ok(resolved)
+    }
+
+    async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
+        self.memory.get_mark(key).await
+    }
+
+    async fn list_marks(&self, query: &MarkQuery) -> Result<MarkPage> {
+        self.memory.list_marks(query).await
+    }
+
+    async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
+        self.memory.forget_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -1,0 +1,144 @@
+//! `ichido events …`: shows and forgets the events that a ledger has marked as seen.
+//!
+//! If another process holds the ledger, the command uses the admin port of that process.
+
+use ichido_admin::audit_log::Actor;
+use ichido_admin::operator::{Audited, Local, Operator, instance};
+use ichido_core::Timestamp;
+use ichido_ledger::{MarkPage, MarkQuery, MarkSummary};
+use ichido_serve::Failure;
+use serde_json::json;
+
+use super::confirm::confirm;
+use super::ledger::{Opened, check_exists, close, open};
+use crate::args::{EventsArgs, EventsVerb};
+use crate::components::ledger;
+use crate::output;
+use crate::settings::Settings;
+
+/// What forgetting an event means.
+const FORGET_RISK: &str =
+    "it is processed again if it is delivered again, on every instance that uses this ledger";
+
+pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
+    let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
+    let (verb, json) = (&args.verb, args.common.json);
+    if let Some(address) = &args.admin {
+        return run_verb(&ledger::remote(&settings, address)?, verb, json).await;
+    }
+    check_exists(&settings)?;
+    match open(&settings).await? {
+        Opened::Elsewhere(holder) => run_verb(&*holder, verb, json).await,
+        Opened::Here(ledger) => {
+            let (operator, actor) = (Local(ledger.clone()), Actor::command_line());
+            let result = match settings.audit() {
+                Ok(audit) => run_verb(&Audited { operator, audit, actor }, verb, json).await,
+                Err(failure) => Err(failure),
+            };
+            close(&settings, &ledger, result).await
+        }
+    }
+}
+
+async fn run_verb(operator: &impl Operator, verb: &EventsVerb, json: bool) -> Result<(), Failure> {
+    match verb {
+        EventsVerb::List { prefix, limit, cursor } => {
+            let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
+            list(operator, MarkQuery { prefix: prefix.clone(), limit, cursor: cursor.clone() }, json).await
+        }
+        EventsVerb::Show { key } => show(operator, key, json).await,
+        EventsVerb::Forget { key, reason, yes } => {
+            if !yes {
+                let event = show_event(operator, key).await?;
+                let question =
+                    format!("Forget the event {key:?}, first seen {}?", first_seen(event.first_seen));
+                confirm(&question, FORGET_RISK)?;
+            }
+            let forgotten = operator.forget_event(key, reason.as_deref()).await;
+            let forgotten = forgotten.map_err(|refusal| refusal.into_failure(key))?;
+            if json {
+                return output::json(&json!({ "key": forgotten.key, "state": "forgotten" }));
+            }
+            outln!("{:?}: forgotten; {FORGET_RISK}", forgotten.key);
+            Ok(())
+        }
+    }
+}
+
+async fn list(operator: &impl Operator, query: MarkQuery, json: bool) -> Result<(), Failure> {
+    let limit = query.limit;
+    let page = list_up_to(operator, query).await?;
+    if json {
+        return output::json(&page);
+    }
+    let mut table = output::table(&["key", "first seen", "instance", "expires", "metadata"]);
+    for event in &page.marks {
+        let metadata: Vec<_> = event.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        table.add_row([
+            event.key.clone(),
+            first_seen(event.first_seen),
+            instance(event).unwrap_or_default().to_owned(),
+            expires(event),
+            metadata.join(" "),
+        ]);
+    }
+    outln!("{table}");
+    if page.degraded {
+        outln!("the ledger is unavailable: these are only the events in the fallback of this process");
+    }
+    match page.cursor {
+        Some(cursor) => outln!("first {limit} events; continue with --cursor {cursor}"),
+        None => outln!("{}", output::count(page.marks.len() as u64, "event", "events")),
+    }
+    Ok(())
+}
+
+/// Reads pages until the list is full or complete: a page may be shorter than its limit.
+async fn list_up_to(operator: &impl Operator, mut query: MarkQuery) -> Result<MarkPage, Failure> {
+    let mut all = MarkPage::default();
+    loop {
+        let page = operator.list_events(&query).await.map_err(|refusal| refusal.into_failure(""))?;
+        query.limit -= page.marks.len().min(query.limit);
+        query.cursor.clone_from(&page.cursor);
+        all.marks.extend(page.marks);
+        all.cursor = page.cursor;
+        all.degraded |= page.degraded;
+        if query.limit == 0 || all.cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+async fn show_event(operator: &impl Operator, key: &str) -> Result<MarkSummary, Failure> {
+    operator.show_event(key).await.map_err(|refusal| refusal.into_failure(key))
+}
+
+async fn show(operator: &impl Operator, key: &str, json: bool) -> Result<(), Failure> {
+    let event = show_event(operator, key).await?;
+    if json {
+        return output::json(&event);
+    }
+    let mut table = output::table(&["field", "value"]);
+    table.add_row(["key", &event.key]);
+    table.add_row(["first seen", &first_seen(event.first_seen)]);
+    table.add_row(["instance", instance(&event).unwrap_or_default()]);
+    table.add_row(["expires", &expires(&event)]);
+    for (name, value) in event.metadata.iter() {
+        table.add_row([&format!("metadata: {name}"), value]);
+    }
+    table.add_row(["index", &event.index]);
+    outln!("{table}");
+    if event.local {
+        outln!("not in the ledger yet: the fallback of this process marked it during an outage");
+    }
+    Ok(())
+}
+
+/// Another program may have written no time.
+fn first_seen(at: Timestamp) -> String {
+    if at == Timestamp(0) { "unknown".to_owned() } else { output::time(at) }
+}
+
+fn expires(event: &MarkSummary) -> String {
+    event.expires_at.map_or_else(|| "never".to_owned(), output::time)
+}
