@@ -14,11 +14,13 @@ mod read;
 mod record;
 mod recorder;
 mod schema;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 pub use read::{By, Count, Entry, Find, History};
-pub use recorder::{Recorder, Settings};
+pub use recorder::Recorder;
+pub use settings::{RawHistory, Settings};
 
 /// An error of a history file.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! Reads the histories of one or more instances, and merges them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -94,7 +95,11 @@ impl History {
                 files.push(path.clone());
                 continue;
             }
-            let entries = std::fs::read_dir(path).map_err(|error| Error::new(path, error))?;
+            let entries = match std::fs::read_dir(path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::new(path, error)),
+            };
             let found = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
             files
                 .extend(found.filter(|file| file.extension().is_some_and(|extension| extension == "sqlite")));
@@ -112,7 +117,7 @@ impl History {
     /// Counts the decisions from one time to another, in milliseconds since 1970, by the hour.
     pub fn counts(&self, by: By, from: u64, to: u64) -> Result<Vec<Count>, Error> {
         let mut sums: BTreeMap<(String, String), [u64; 4]> = BTreeMap::new();
-        self.each(|file, instance, connection| {
+        self.each(|instance, connection| {
             let group = match by {
                 By::Hour => "CAST(hour * 3600000 AS TEXT)",
                 By::Route => "route",
@@ -134,7 +139,6 @@ impl History {
                 let [count, degraded, latency, max] = [number(2)?, number(3)?, number(4)?, number(5)?];
                 *sum = [sum[0] + count, sum[1] + degraded, sum[2] + latency, sum[3].max(max)];
             }
-            let _ = file;
             Ok(())
         })?;
         let counts = sums.into_iter().map(|((group, result), [count, degraded, latency, max])| Count {
@@ -151,7 +155,7 @@ impl History {
     /// What was decided about a key, the oldest first.
     pub fn timeline(&self, find: Find<'_>) -> Result<Vec<Entry>, Error> {
         let mut entries = Vec::new();
-        self.each(|_, instance, connection| {
+        self.each(|instance, connection| {
             let condition = match find {
                 Find::Key(_) => "key = ?1",
                 Find::Hash(_) => "tag = ?1",
@@ -188,10 +192,7 @@ impl History {
         Ok(entries)
     }
 
-    fn each(
-        &self,
-        mut visit: impl FnMut(&Path, &str, &Connection) -> rusqlite::Result<()>,
-    ) -> Result<(), Error> {
+    fn each(&self, mut visit: impl FnMut(&str, &Connection) -> rusqlite::Result<()>) -> Result<(), Error> {
         for file in &self.files {
             let failed = |error: rusqlite::Error| Error::new(file, error);
             let Some(connection) = schema::open_to_read(file).map_err(failed)? else {
@@ -199,7 +200,7 @@ impl History {
             };
             let instance =
                 connection.query_row("SELECT name FROM instance", [], |row| row.get::<_, String>(0));
-            visit(file, &instance.unwrap_or_default(), &connection).map_err(failed)?;
+            visit(&instance.unwrap_or_default(), &connection).map_err(failed)?;
         }
         Ok(())
     }

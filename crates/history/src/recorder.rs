@@ -5,14 +5,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ichido_core::Clock;
 use ichido_ledger::{Decision, Observer};
 use metrics::{Counter, counter};
 use rusqlite::Connection;
 
 use crate::record::{self, Recorded, Sources};
+use crate::settings::Settings;
 use crate::{Error, schema};
 
 /// Decisions that wait to be written. Further ones are lost, and counted.
@@ -23,23 +23,6 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 /// Processes that can use one directory at the same time.
 const FILES_MAX: u32 = 64;
-
-/// What is kept, and for how long.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The directory of the files.
-    pub dir: PathBuf,
-    /// The name of this instance.
-    pub instance: String,
-    /// Recent decisions that are kept one by one.
-    pub decisions_max: u64,
-    /// How long they are kept at most.
-    pub decisions_age: Duration,
-    /// How long counts are kept.
-    pub counts_age: Duration,
-    /// The source of time.
-    pub clock: Arc<dyn Clock>,
-}
 
 /// Records what a ledger decides.
 #[derive(Debug)]
@@ -175,7 +158,8 @@ struct Writer {
     /// `None` if the file could not be opened again.
     connection: Option<Connection>,
     sources: Sources,
-    pruned_at: Option<Instant>,
+    /// On the steady clock.
+    pruned_at: Option<Duration>,
     /// Whether the last write failed. An outage is logged once.
     has_failed: bool,
     settings: Settings,
@@ -204,7 +188,8 @@ impl Writer {
     }
 
     fn write(&mut self, records: &[Recorded]) -> rusqlite::Result<()> {
-        let is_due = self.pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_INTERVAL);
+        let now = self.settings.clock.steady();
+        let is_due = self.pruned_at.is_none_or(|at| now.saturating_sub(at) >= PRUNE_INTERVAL);
         if records.is_empty() && !is_due {
             return Ok(());
         }
@@ -219,7 +204,7 @@ impl Writer {
             let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             let Settings { decisions_max, decisions_age, counts_age, clock, .. } = &self.settings;
             record::prune(connection, clock.now().0, *decisions_max, ms(*decisions_age), ms(*counts_age))?;
-            self.pruned_at = Some(Instant::now());
+            self.pruned_at = Some(now);
         }
         Ok(())
     }

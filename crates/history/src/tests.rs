@@ -116,7 +116,8 @@ fn instances_have_files_of_their_own_and_are_merged() {
     assert_ne!(one.path(), two.path());
     event(&one, START, "E1", "C1", "new");
     event(&two, Timestamp(START.0 + 1), "E1", "C1", "duplicate");
-    (one.close(), two.close());
+    one.close();
+    two.close();
     assert_eq!(counts(dir.path(), By::Source), [row("C1", "duplicate", 1), row("C1", "new", 1)]);
     assert_eq!(read(dir.path()).timeline(Find::Key("E1")).unwrap().len(), 2);
     // A file that was released is used again.
@@ -183,9 +184,11 @@ fn file_of_another_version_is_set_aside() {
 #[test]
 fn directory_without_a_history_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let text = History::open(&[dir.path().to_owned()]).unwrap_err().to_string();
-    assert!(
-        text.contains("nothing was recorded") && text.contains(&dir.path().display().to_string()),
-        "{text}"
-    );
+    for path in [dir.path().to_owned(), dir.path().join("missing")] {
+        let text = History::open(std::slice::from_ref(&path)).unwrap_err().to_string();
+        assert!(
+            text.contains("nothing was recorded") && text.contains(&path.display().to_string()),
+            "{text}"
+        );
+    }
 }

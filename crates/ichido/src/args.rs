@@ -19,7 +19,7 @@ pub(crate) use audit::{AuditArgs, AuditVerb};
 pub(crate) use config::{ConfigArgs, ConfigVerb};
 pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb};
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
-pub(crate) use events::{EventsArgs, EventsVerb};
+pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};

@@ -10,6 +10,7 @@ mod export;
 mod failed;
 mod gateway;
 mod health;
+mod history;
 mod http1;
 mod id;
 mod ledger;

@@ -12,6 +12,7 @@ use ichido_delivery::settings::{self as delivery, Identity};
 use ichido_delivery::{notice, settings};
 use ichido_export::settings as export;
 use ichido_gateway::settings as gateway;
+use ichido_history::RawHistory;
 use ichido_meter::settings as meter;
 use ichido_serve::ledger::Settings as Ledger;
 use ichido_serve::{Failure, RawLedger};
@@ -33,6 +34,7 @@ struct RawFile {
     delivery: delivery::Raw,
     meter: meter::Raw,
     export: export::RawExport,
+    history: RawHistory,
 }
 
 /// The settings of a process. Sections are checked when they are used.
@@ -109,6 +111,12 @@ impl Settings {
     /// The settings of the gateway. `optional_key`: requests without a key pass, whatever the routes say.
     pub(crate) fn gateway(&self, optional_key: bool) -> Result<gateway::Settings, Failure> {
         self.check("gateway", |raw| gateway::Settings::check(raw, optional_key))
+    }
+
+    /// The settings of the history. `None` if nothing is to be recorded.
+    pub(crate) fn history(&self) -> Result<Option<ichido_history::Settings>, Failure> {
+        let (instance, clock) = (hostname(), self.ledger.handle().clock);
+        self.check("history", |raw: RawHistory| raw.check(instance, clock))
     }
 
     /// The settings of the meter.
@@ -202,6 +210,11 @@ fn settings_file(given: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
         }
         None => Ok(default.is_file().then(|| default.to_owned())),
     }
+}
+
+/// The name of this machine, by which instances are told apart.
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

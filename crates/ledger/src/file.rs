@@ -117,7 +117,7 @@ impl File {
 
     /// Bytes of zeros that were written ahead of records since the store was opened, for measurements.
     pub fn zeros_written(&self) -> u64 {
-        self.shared.view().map_or(0, |view| view.spares.zeros.load(std::sync::atomic::Ordering::Relaxed))
+        self.shared.view().map_or(0, |view| view.spares.zeros())
     }
 
     /// Hands a call to the writer and waits for its answer.

@@ -320,10 +320,15 @@ impl Ledger {
     /// Removes a mark on behalf of an operator, if it is still the one that was seen. The event is then new again, for
     /// everyone who uses the store.
     pub async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
-        match &self.fallback {
+        let observed = self.observed();
+        let forgotten = match &self.fallback {
             None => self.backend.call_once("forgetting a mark", self.backend.inner.forget_mark(seen)).await,
             Some(fallback) => fallback.forget_mark(seen).await,
+        };
+        if let Some(observed) = observed {
+            observed.forgotten(seen, &forgotten);
         }
+        forgotten
     }
 
     /// Removes at most `limit` records whose retention is over.

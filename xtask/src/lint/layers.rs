@@ -22,7 +22,7 @@ const LAYERS: &[(&str, May)] = &[
     ("ichido-postgres", May::Use(&[])),
     ("ichido-settings", May::Use(&["ichido-core"])),
     ("ichido-ledger", May::Use(&["ichido-core", "ichido-postgres"])),
-    ("ichido-history", May::Use(&["ichido-core", "ichido-ledger"])),
+    ("ichido-history", May::Use(&["ichido-core", "ichido-ledger", "ichido-settings"])),
     ("ichido-http", May::Use(&["ichido-core", "ichido-ledger"])),
     ("ichido-usage", May::Use(&["ichido-core", "ichido-postgres"])),
     ("ichido-delivery", May::Use(&["ichido-core", "ichido-settings"])),

@@ -1,6 +1,8 @@
 //! Arguments of `ichido events`.
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
 
 use super::Common;
 use super::ledger::parse_reason;
@@ -9,7 +11,20 @@ pub(super) const EVENTS_EXAMPLES: &str = "\
 Examples:
   ichido events list --prefix Ev0          events that are marked as seen
   ichido events show Ev0PV52K21            when an event was first seen, and by which instance
-  ichido events forget Ev0PV52K21          let it be processed again";
+  ichido events forget Ev0PV52K21          let it be processed again
+  ichido events history --by source        decisions of the last 7 days, by channel, repository or account
+  ichido events timeline Ev0PV52K21        every decision about one key";
+
+const HISTORY_EXAMPLES: &str = "\
+Examples:
+  ichido events history                                      decisions of the last 7 days, by result
+  ichido events history --by hour --days 1 --csv > day.csv
+  ichido events history --by instance --dir /mnt/a/history --dir /mnt/b/history";
+
+const TIMELINE_EXAMPLES: &str = "\
+Examples:
+  ichido events timeline Ev0PV52K21              by key
+  ichido events timeline 5feceb66ffc86f38        by the hash that the log prints";
 
 const FORGET_EXAMPLES: &str = "\
 Examples:
@@ -51,6 +66,31 @@ pub(crate) enum EventsVerb {
         /// Key of the event.
         key: String,
     },
+    /// Count what was decided about events and keyed requests, from the local history.
+    #[command(after_help = HISTORY_EXAMPLES)]
+    History {
+        /// Count by this.
+        #[arg(long, value_enum, default_value_t = HistoryBy::Result)]
+        by: HistoryBy,
+        /// How many days, including today.
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: u32,
+        /// Print CSV.
+        #[arg(long, conflicts_with = "json")]
+        csv: bool,
+        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir`.
+        #[arg(long, value_name = "DIR")]
+        dir: Vec<PathBuf>,
+    },
+    /// Show what was decided about one key, from the local history: first seen, repeats, renewals, doubt, resolution.
+    #[command(after_help = TIMELINE_EXAMPLES)]
+    Timeline {
+        /// Key, or at least 16 hexadecimal digits of its hash.
+        key: String,
+        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir`.
+        #[arg(long, value_name = "DIR")]
+        dir: Vec<PathBuf>,
+    },
     /// Forget an event, so that it is processed again if it is delivered again.
     #[command(after_help = FORGET_EXAMPLES)]
     Forget {
@@ -63,4 +103,14 @@ pub(crate) enum EventsVerb {
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// What decisions are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HistoryBy {
+    Hour,
+    Route,
+    Source,
+    Instance,
+    Result,
 }

@@ -3,7 +3,7 @@
 mod lambda_extension;
 
 use crate::args::ClaimsArgs;
-use crate::components::ledger;
+use crate::components::{history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -17,7 +17,8 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let metrics = metrics::install()?;
     let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
     let stop = shutdown::on_signals()?;
-    let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true).await?;
+    let history = history::start(settings.history()?);
+    let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true, history).await?;
     let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
     errln!(
         "ichido claims: listening on {}, ledger {} ({})",

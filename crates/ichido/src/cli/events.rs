@@ -10,6 +10,7 @@ use ichido_serve::Failure;
 use serde_json::json;
 
 use super::confirm::confirm;
+use super::history::{self, Format};
 use super::ledger::{Opened, check_exists, close, open};
 use crate::args::{EventsArgs, EventsVerb};
 use crate::components::ledger;
@@ -23,6 +24,18 @@ const FORGET_RISK: &str =
 pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let (verb, json) = (&args.verb, args.common.json);
+    match verb {
+        EventsVerb::History { by, days, csv, dir } => {
+            let format = match (json, csv) {
+                (true, _) => Format::Json,
+                (false, true) => Format::Csv,
+                (false, false) => Format::Table,
+            };
+            return history::counts(&settings, *by, *days, dir, format);
+        }
+        EventsVerb::Timeline { key, dir } => return history::timeline(&settings, key, dir, json),
+        EventsVerb::List { .. } | EventsVerb::Show { .. } | EventsVerb::Forget { .. } => {}
+    }
     if let Some(address) = &args.admin {
         return run_verb(&ledger::remote(&settings, address)?, verb, json).await;
     }
@@ -62,6 +75,8 @@ async fn run_verb(operator: &impl Operator, verb: &EventsVerb, json: bool) -> Re
             outln!("{:?}: forgotten; {FORGET_RISK}", forgotten.key);
             Ok(())
         }
+        // Read from files, without the ledger.
+        EventsVerb::History { .. } | EventsVerb::Timeline { .. } => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::args::GatewayArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{gateway, ledger};
+use crate::components::{gateway, history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
@@ -24,9 +24,9 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let stop = shutdown::on_signals()?;
     let triggers = Triggers::new()?;
     let has_fallback = bound.needs_fallback() || admin.is_some();
+    let reach = admin.as_ref().map(AdminPort::reachable_address);
     let ledger =
-        ledger::open(&settings.ledger, admin.as_ref().map(AdminPort::reachable_address), has_fallback)
-            .await?;
+        ledger::open(&settings.ledger, reach, has_fallback, history::start(settings.history()?)).await?;
     let shared =
         ProcessLedger::new(ledger.clone(), &settings.ledger, bound.needs_fallback(), admin.is_some()).await?;
     let start_line = format!(

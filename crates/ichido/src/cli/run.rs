@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{delivery, gateway, ledger};
+use crate::components::{delivery, gateway, history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -40,7 +40,9 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
         true => {
             let routes_want_it = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::needs_fallback);
             let reach = admin.as_ref().map(AdminPort::reachable_address);
-            let ledger = ledger::open(&settings.ledger, reach, routes_want_it || admin.is_some()).await?;
+            let has_fallback = routes_want_it || admin.is_some();
+            let history = history::start(settings.history()?);
+            let ledger = ledger::open(&settings.ledger, reach, has_fallback, history).await?;
             Some(ProcessLedger::new(ledger, &settings.ledger, routes_want_it, admin.is_some()).await?)
         }
         false => None,

@@ -1,10 +1,11 @@
 //! Opens the ledger of a process, or reaches the process that holds it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_ledger::file::HeldBy;
-use ichido_ledger::{Error, Ledger, OpenOptions, open_backend, open_or_defer};
+use ichido_ledger::{Error, Ledger, Observer, OpenOptions, open_backend, open_or_defer};
 
 use crate::settings::Settings as ProcessSettings;
 use ichido_admin::operator::Remote;
@@ -23,8 +24,9 @@ pub(crate) async fn open(
     settings: &Settings,
     admin: Option<String>,
     has_fallback: bool,
+    observer: Option<Arc<dyn Observer>>,
 ) -> Result<Ledger, Failure> {
-    let handle = settings.handle();
+    let handle = ichido_ledger::Settings { observer, ..settings.handle() };
     let options = OpenOptions { clock: handle.clock.clone(), admin };
     let may_start_without = has_fallback && settings.has_durable_fallback();
     let opened = match may_start_without {

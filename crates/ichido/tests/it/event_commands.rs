@@ -5,6 +5,7 @@ use ichido_core::{MarkKey, Metadata, mark};
 use ichido_ledger::{Settings, open};
 use ichido_testkit::ledger_server::unique;
 use ichido_testkit::required_env;
+use ichido_testkit::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::serving::Serving;
@@ -162,4 +163,50 @@ fn forgetting_through_the_api_is_recorded() {
     ];
     assert_eq!(lines, expected);
     assert!(ok(dir.path(), &["audit", "list"]).contains("the file was lost"));
+}
+
+/// Repeats, and what an operator did, are found in the history that the process left behind.
+#[test]
+fn history_tells_what_happened_to_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let nothing = refused(dir.path(), &["events", "history"], 2);
+    assert!(nothing.contains("nothing was recorded") && nothing.contains("data/history"), "{nothing}");
+    let serving = Serving::claims(dir.path(), "file:ledger", None);
+    let event = |key: &str| json!({ "key": key, "metadata": { "channel_id": "=C1" } });
+    for _ in 0..3 {
+        let body = json!({ "events": [event("Ev1")] }).to_string();
+        assert_eq!(serving.post("/v1/events/check", &body).status, 200);
+    }
+    let granted = serving.post("/v1/claims", &json!({ "key": "order" }).to_string()).json();
+    let doubt = json!({ "key": "order", "token": granted["token"], "reason": "the shop timed out" });
+    assert_eq!(serving.post("/v1/claims/doubt", &doubt.to_string()).status, 200);
+    let resolve = ["ledger", "resolve", "order", "--as", "absent", "--ledger", "file:ledger"];
+    ok(dir.path(), &resolve);
+    eventually("the last decision is written", || {
+        let found = json(dir.path(), &["events", "timeline", "order", "--json"]);
+        (found["timeline"].as_array()?.len() == 3).then_some(())
+    });
+    drop(serving);
+
+    let timeline = |key: &str| {
+        let found = json(dir.path(), &["events", "timeline", key, "--json"])["timeline"].clone();
+        let results =
+            found.as_array().unwrap().iter().map(|entry| entry["result"].as_str().unwrap().to_owned());
+        (results.collect::<Vec<_>>(), found)
+    };
+    let (results, entries) = timeline("Ev1");
+    assert_eq!(results, ["new", "duplicate", "duplicate"]);
+    let hash = entries[0]["hash"].as_str().unwrap().to_owned();
+    assert_eq!(timeline(&hash).0, results, "by the hash");
+    let (results, entries) = timeline("order");
+    assert_eq!(results, ["granted", "declared-in-doubt", "resolved-as-absent"]);
+    assert_eq!(entries[1]["detail"], "the shop timed out");
+    assert!(ok(dir.path(), &["events", "timeline", "Ev1"]).contains("2 repeats"));
+    assert!(refused(dir.path(), &["events", "timeline", "none"], 2).contains("nothing was recorded about"));
+
+    let counts = ok(dir.path(), &["events", "history", "--by", "source", "--csv"]);
+    assert!(counts.contains("\"'=C1\",duplicate,2,0,"), "{counts}");
+    assert!(ok(dir.path(), &["events", "history"]).contains("6 decisions in 7 days"));
+    std::fs::write(dir.path().join("ichido.toml"), "[history]\ndir = \"off\"\n").unwrap();
+    assert!(refused(dir.path(), &["events", "history"], 2).contains("--dir"));
 }

@@ -31,6 +31,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
             "ichido ledger list --state in-doubt",
             "ichido ledger forget",
             "ichido events list",
+            "ichido events history",
         ],
     ),
     ("docs/dynamodb.md", &["aws cloudformation deploy"]),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{Claim, ClaimRequest, DoubtReason, Key, Metadata, Resolution, Resolved, Settle, Settled};
 
 use super::Ledger;
@@ -72,8 +72,15 @@ impl Observed<'_> {
                 Resolution::Done(_) => "resolved-as-done",
                 Resolution::Absent => "resolved-as-absent",
                 Resolution::Release => "released-by-operator",
+                Resolution::Forget(_) => "forgotten",
             };
             self.decided(Subject::Claim(key), None, result, None, false);
+        }
+    }
+
+    pub(super) fn forgotten(&self, seen: &mark::Record, forgotten: &Result<Forgotten>) {
+        if let Ok(Forgotten::Removed) = forgotten {
+            self.decided(Subject::Mark(&seen.key), Some(&seen.metadata), "forgotten", None, false);
         }
     }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use ichido_core::Timestamp;
 
 use super::format::{Location, RecordKind, RecordRef, SegmentIndex};
+use super::options::Options;
 use super::segment::Segment;
 use super::storage::File;
-use super::view::View;
 
 /// The newest segment.
 #[derive(Clone, Debug)]
@@ -63,17 +63,16 @@ impl Active {
         }
     }
 
-    /// Extends what is written at `at` with zeros, if it would be the first to use that part of the file.
-    pub(crate) fn fill(&mut self, bytes: &mut Vec<u8>, at: usize, view: &View) {
-        let options = &view.options;
+    /// Extends what is written at `at` with zeros, if it would be the first to use that part of the file. Returns how many.
+    pub(crate) fn fill(&mut self, bytes: &mut Vec<u8>, at: usize, options: &Options) -> usize {
         let end = at + bytes.len();
         if end <= self.filled {
-            return;
+            return 0;
         }
         let filled = end.next_multiple_of(options.fill_bytes).min(options.segment_bytes).max(end);
-        view.spares.zeros.fetch_add((filled - end) as u64, Ordering::Relaxed);
         bytes.resize(filled - at, 0);
         self.filled = filled;
+        filled - end
     }
 
     /// Notes a durable record.

@@ -208,7 +208,8 @@ impl Engine {
         let header = FrameHeader { commit: self.last + 1, synced: self.last, time: now };
         let bytes = self.frame.finish(self.active.segment.id, header, &self.view.checksums);
         let length = bytes.len();
-        self.active.fill(bytes, self.active.end, &self.view);
+        let zeros = self.active.fill(bytes, self.active.end, &self.view.options);
+        self.view.spares.count_zeros(zeros);
         let written = self.active.file.write_at(bytes, self.active.end as u64);
         let is_synced = !self.view.options.has(PlantedBug::NoSync);
         let written = written.and_then(|()| if is_synced { self.active.file.sync() } else { Ok(()) });
@@ -391,7 +392,8 @@ pub(super) fn write_segment(
     let frame_bytes = bytes.len();
     let head = format::SegmentHeader { segment: id, first_commit }.encode(&view.checksums);
     bytes.splice(0..0, head);
-    next.fill(bytes, 0, view);
+    let zeros = next.fill(bytes, 0, &view.options);
+    view.spares.count_zeros(zeros);
     next.file.write_at(bytes, 0)?;
     if !view.options.has(PlantedBug::NoSync) {
         next.file.sync()?;

@@ -23,7 +23,7 @@ pub(crate) struct Spares {
     free: Mutex<Vec<Spare>>,
     next: AtomicU32,
     /// Zeros that were written ahead of use, also to segments that had no spare file.
-    pub(crate) zeros: AtomicU64,
+    zeros: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -75,10 +75,20 @@ impl Spares {
             file.write_at(&zeros[..chunk], length as u64)?;
             file.sync()?;
             length += chunk;
-            self.zeros.fetch_add(chunk as u64, Ordering::Relaxed);
+            self.count_zeros(chunk);
         }
         self.free().push(Spare { name, length });
         Ok(())
+    }
+
+    /// Counts zeros that were written ahead of use.
+    pub(crate) fn count_zeros(&self, zeros: usize) {
+        self.zeros.fetch_add(zeros as u64, Ordering::Relaxed);
+    }
+
+    /// How many were.
+    pub(crate) fn zeros(&self) -> u64 {
+        self.zeros.load(Ordering::Relaxed)
     }
 
     fn next_name(&self) -> String {

@@ -82,7 +82,7 @@ impl Sandbox {
         }
         let metrics = metrics::install()?;
         let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
-        let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true).await?;
+        let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true, None).await?;
         let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
         errln!(
             "ichido claims: listening on {}, ledger {} ({})",

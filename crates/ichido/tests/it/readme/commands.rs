@@ -63,6 +63,11 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
     ("ichido events list --prefix Ev07", Action::Prints(&["Ev07D", "1 event"])),
     ("ichido events show Ev07…", Action::Prints(&["bot-1"])),
     ("ichido events forget Ev07… --yes", Action::Prints(&["forgotten"])),
+    ("ichido events history", Action::Prints(&["new", "decisions in 7 days"])),
+    ("ichido events history --by source --days 30", Action::Prints(&["decisions in 30 days"])),
+    ("ichido events history --by hour --csv", Action::Prints(&["new,1,0,"])),
+    ("ichido events timeline Ev07…", Action::Prints(&["new", "0 repeats"])),
+    ("ichido events timeline 5feceb66ffc86f38", Action::Prints(&["new"])),
     // Delivery.
     (
         "export EXTERNAL_API_ENDPOINT=https://api.example.com/v1/usage EXTERNAL_API_TOKEN_FILE=/run/secrets/token",

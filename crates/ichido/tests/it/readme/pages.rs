@@ -87,7 +87,11 @@ fn claims_and_events_are_forgotten() {
     shell.replace("Ev07… --reason", "Ev07C --reason");
     shell.replace("show Ev07…", "show Ev07D");
     shell.replace("forget Ev07… --yes", "forget Ev07D --yes");
-    run_blocks("docs/events.md", &["ichido ledger forget", "ichido events list"], shell);
+    shell.replace("timeline Ev07…", "timeline Ev07D");
+    let hash = ichido_core::MarkKey::new("Ev07D").unwrap().index().to_string();
+    shell.replace("timeline 5feceb66ffc86f38", format!("timeline {}", &hash[..16]));
+    let blocks = ["ichido ledger forget", "ichido events list", "ichido events history"];
+    run_blocks("docs/events.md", &blocks, shell);
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! `ichido events history` and `timeline`: what was decided, from the history files of one or more instances.
+
+use std::path::PathBuf;
+
+use ichido_core::{Clock, SystemClock, Timestamp};
+use ichido_history::{By, Count, Entry, Error, Find, History};
+use ichido_serve::Failure;
+use serde_json::json;
+
+use crate::args::HistoryBy;
+use crate::output;
+use crate::settings::Settings;
+
+const DAY_MS: u64 = 86_400_000;
+/// Digits of a hash that identify a key: as many as the log prints.
+const HASH_DIGITS: usize = 16;
+
+/// How decisions are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+pub(super) fn counts(
+    settings: &Settings,
+    by: HistoryBy,
+    days: u32,
+    dirs: &[PathBuf],
+    format: Format,
+) -> Result<(), Failure> {
+    let now = SystemClock::default().now();
+    let from = now.0.saturating_sub(u64::from(days) * DAY_MS);
+    let group = match by {
+        HistoryBy::Hour => By::Hour,
+        HistoryBy::Route => By::Route,
+        HistoryBy::Source => By::Source,
+        HistoryBy::Instance => By::Instance,
+        HistoryBy::Result => By::Result,
+    };
+    let mut counts = open(settings, dirs)?.counts(group, from, now.0).map_err(failure)?;
+    for count in &mut counts {
+        if let (By::Hour, Ok(start)) = (group, count.group.parse()) {
+            count.group = output::time(Timestamp(start));
+        }
+    }
+    match format {
+        Format::Json => return output::json(&json!({ "counts": counts })),
+        Format::Csv => print_csv(&counts),
+        Format::Table => print_table(by, days, &counts),
+    }
+    Ok(())
+}
+
+fn print_csv(counts: &[Count]) {
+    outln!("group,result,count,degraded,latency_mean_us,latency_max_us");
+    for Count { group, result, count, degraded, latency_mean_us, latency_max_us } in counts {
+        outln!("{},{result},{count},{degraded},{latency_mean_us},{latency_max_us}", csv_field(group));
+    }
+}
+
+/// A channel or an account may be called anything, also a formula.
+fn csv_field(text: &str) -> String {
+    let is_plain = text.chars().all(|char| char.is_alphanumeric() || "-_/.: ".contains(char));
+    let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    if is_plain && guard.is_empty() {
+        text.to_owned()
+    } else {
+        format!("\"{guard}{}\"", text.replace('"', "\"\""))
+    }
+}
+
+fn print_table(by: HistoryBy, days: u32, counts: &[Count]) {
+    let column = match by {
+        HistoryBy::Hour => "hour",
+        HistoryBy::Route => "route",
+        HistoryBy::Source => "source",
+        HistoryBy::Instance => "instance",
+        HistoryBy::Result => "result",
+    };
+    let mut table = output::table(&[column, "decision", "count", "in fallback", "mean", "slowest"]);
+    for count in counts {
+        table.add_row([
+            count.group.clone(),
+            count.result.clone(),
+            count.count.to_string(),
+            count.degraded.to_string(),
+            milliseconds(count.latency_mean_us),
+            milliseconds(count.latency_max_us),
+        ]);
+    }
+    outln!("{table}");
+    let all = counts.iter().map(|count| count.count).sum();
+    outln!(
+        "{} in {}",
+        output::count(all, "decision", "decisions"),
+        output::count(days.into(), "day", "days")
+    );
+}
+
+pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: bool) -> Result<(), Failure> {
+    let history = open(settings, dirs)?;
+    let mut entries = history.timeline(Find::Key(key)).map_err(failure)?;
+    if entries.is_empty()
+        && let Some(hash) = hash(key)
+    {
+        entries = history.timeline(Find::Hash(&hash)).map_err(failure)?;
+    }
+    if json {
+        return output::json(&json!({ "timeline": entries }));
+    }
+    if entries.is_empty() {
+        return Err(Failure::usage(format!(
+            "nothing was recorded about {key:?}; the history keeps recent decisions only (history.decisions_max, history.decisions_days)"
+        )));
+    }
+    let mut table = output::table(&["when", "decision", "route", "from", "instance", "took", "detail"]);
+    for entry in &entries {
+        let Entry { at, result, route, source, instance, latency_us, degraded, detail, .. } = entry;
+        let result = if *degraded { format!("{result} (fallback)") } else { result.clone() };
+        table.add_row([
+            output::time(Timestamp(*at)),
+            result,
+            route.clone(),
+            source.clone().unwrap_or_default(),
+            instance.clone(),
+            milliseconds(*latency_us),
+            detail.clone().unwrap_or_default(),
+        ]);
+    }
+    outln!("{table}");
+    let repeats = entries.iter().filter(|entry| is_repeat(&entry.result)).count() as u64;
+    outln!("{}", output::count(repeats, "repeat", "repeats"));
+    Ok(())
+}
+
+/// Whether a decision says that the key was known already.
+fn is_repeat(result: &str) -> bool {
+    ["duplicate", "replayed", "in-flight", "in-doubt", "key-reused", "caller-changed"].contains(&result)
+}
+
+fn hash(text: &str) -> Option<Vec<u8>> {
+    let digits = text.get(..HASH_DIGITS)?;
+    let is_hash = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let bytes =
+        digits.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    is_hash.then(|| bytes.collect())?
+}
+
+fn open(settings: &Settings, dirs: &[PathBuf]) -> Result<History, Failure> {
+    if !dirs.is_empty() {
+        return History::open(dirs).map_err(failure);
+    }
+    match settings.history()? {
+        Some(history) => History::open(&[history.dir]).map_err(failure),
+        None => {
+            Err(Failure::usage("history.dir is \"off\"; name the history of another instance with --dir"))
+        }
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    Failure::usage_from(error)
+}
+
+fn milliseconds(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1e3)
+}
