@@ -1,7 +1,7 @@
 //! Records decisions in a thread of its own.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -88,7 +88,9 @@ impl Observer for Recorder {
 }
 
 impl Recorder {
-    /// Opens a file in the directory that no other process uses, and starts to record.
+    /// Takes a file in the directory that no other process uses, and starts to record.
+    ///
+    /// The file itself is opened and checked by the writer: a process is ready without waiting for its history.
     pub fn start(settings: Settings) -> Result<Self, Error> {
         let failed = |error: &dyn ToString| Error::new(&settings.dir, error.to_string());
         DirBuilder::new()
@@ -97,8 +99,6 @@ impl Recorder {
             .create(&settings.dir)
             .map_err(|error| failed(&error))?;
         let (path, lock) = take_file(&settings.dir).map_err(|error| failed(&error))?;
-        let connection = schema::open(&path, &settings.instance).map_err(|error| Error::new(&path, error))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
         let queue = Arc::new(Queue {
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -107,9 +107,10 @@ impl Recorder {
         let writer = Writer {
             queue: queue.clone(),
             path: path.clone(),
-            connection: Some(connection),
+            connection: None,
             sources: Sources::default(),
             pruned_at: None,
+            unpruned: 0,
             has_failed: false,
             settings,
         };
@@ -155,11 +156,13 @@ fn take_file(dir: &Path) -> std::io::Result<(PathBuf, File)> {
 struct Writer {
     queue: Arc<Queue>,
     path: PathBuf,
-    /// `None` if the file could not be opened again.
+    /// `None` until the file is opened, and after it turned out to be damaged.
     connection: Option<Connection>,
     sources: Sources,
     /// On the steady clock.
     pruned_at: Option<Duration>,
+    /// Decisions that were written since.
+    unpruned: u64,
     /// Whether the last write failed. An outage is logged once.
     has_failed: bool,
     settings: Settings,
@@ -185,6 +188,9 @@ impl Writer {
                 }
             }
         }
+        if let Err(error) = self.prune() {
+            tracing::warn!(file = %self.path.display(), %error, "cannot remove old decisions");
+        }
     }
 
     fn write(&mut self, records: &[Recorded]) -> rusqlite::Result<()> {
@@ -199,13 +205,22 @@ impl Writer {
         };
         if !records.is_empty() {
             record::write(connection, records, &mut self.sources)?;
+            self.unpruned += records.len() as u64;
         }
-        if is_due {
-            let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-            let Settings { decisions_max, decisions_age, counts_age, clock, .. } = &self.settings;
-            record::prune(connection, clock.now().0, *decisions_max, ms(*decisions_age), ms(*counts_age))?;
+        if is_due || self.unpruned * 4 >= self.settings.decisions_max {
+            self.prune()?;
             self.pruned_at = Some(now);
         }
+        Ok(())
+    }
+
+    /// Removes what is too old or too much.
+    fn prune(&mut self) -> rusqlite::Result<()> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let Settings { decisions_max, decisions_age, counts_age, clock, .. } = &self.settings;
+        record::prune(connection, clock.now().0, *decisions_max, ms(*decisions_age), ms(*counts_age))?;
+        self.unpruned = 0;
         Ok(())
     }
 }

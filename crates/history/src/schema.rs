@@ -1,5 +1,7 @@
 //! The tables of a history file, and opening it.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
@@ -40,6 +42,15 @@ pub(crate) fn open(path: &Path, instance: &str) -> rusqlite::Result<Connection> 
 }
 
 fn try_open(path: &Path, instance: &str) -> rusqlite::Result<Connection> {
+    // The file contains keys, so only its owner may read it.
+    let mut options = OpenOptions::new();
+    let created = options.create(true).truncate(false).write(true).mode(0o600).open(path);
+    created.map_err(|error| {
+        rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
+            Some(error.to_string()),
+        )
+    })?;
     let connection = Connection::open(path)?;
     // Losing the last second in a power failure is acceptable for a history; a damaged file is not.
     connection.execute_batch(

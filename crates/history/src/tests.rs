@@ -169,7 +169,9 @@ fn file_that_cannot_be_used_is_set_aside() {
 #[test]
 fn file_of_another_version_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();
-    drop(start(dir.path()));
+    let recorder = start(dir.path());
+    event(&recorder, START, "E0", "C1", "new");
+    drop(recorder);
     let path: PathBuf = dir.path().join("history-1.sqlite");
     rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 9").unwrap();
     let text = read(dir.path()).counts(By::Hour, 0, u64::MAX).unwrap_err().to_string();

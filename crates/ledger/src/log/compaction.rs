@@ -201,11 +201,14 @@ impl Examined {
         }
         let from = Location { segment, offset, kind };
         let damaged = |flaw| view.damaged(from, flaw);
-        let body = &*whole_body(segment_bytes, segment, record, &view.checksums).map_err(damaged)?;
+        // Most records are expired, and need not be put together.
+        let body = || whole_body(segment_bytes, segment, record, &view.checksums).map_err(damaged);
         let is_live = view.index.contains(tag, from);
-        if is_live && !view.is_expired(&header, body, now).map_err(|reason| view.unreadable(from, reason))? {
-            let index = index_of(kind, body).map_err(damaged)?;
-            self.survivors.push(Move { index, tag, from, expires_at, body: body.to_vec() });
+        let is_expired = || view.is_expired(&header, record.body, now);
+        if is_live && !is_expired().map_err(|reason| view.unreadable(from, reason))? {
+            let body = body()?.into_owned();
+            let index = index_of(kind, &body).map_err(damaged)?;
+            self.survivors.push(Move { index, tag, from, expires_at, body });
             return Ok(());
         }
         if is_live {
@@ -213,10 +216,10 @@ impl Examined {
         }
         match kind {
             RecordKind::Open if is_live => {
-                self.drop.doubts.push(codec::decode_claim(body).map_err(damaged)?.record);
+                self.drop.doubts.push(codec::decode_claim(&body()?).map_err(damaged)?.record);
             }
             RecordKind::Large => {
-                let file = codec::decode_claim(body).map_err(damaged)?.outcome_file;
+                let file = codec::decode_claim(&body()?).map_err(damaged)?.outcome_file;
                 // A copy of this record names the same file.
                 if let Some(file) = file
                     && (is_live || !view.names_outcome_file(tag, file)?)
