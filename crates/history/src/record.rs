@@ -85,15 +85,39 @@ impl Sources {
     }
 }
 
+/// Decisions of one transaction that are kept one by one. At a high rate the others are only counted: keeping them would
+/// cost more than the requests can spare, and they would be removed again within seconds.
+const KEPT_MAX: usize = 1_000;
+/// The same for decisions that tell more than that a key was used: repeats, doubt, errors, what operators did.
+const KEPT_TELLING_MAX: usize = 2_000;
+
+/// Chooses which decisions of one transaction are kept one by one.
+#[derive(Debug, Default)]
+struct Kept {
+    all: usize,
+    telling: usize,
+}
+
+impl Kept {
+    fn admit(&mut self, record: &Recorded) -> bool {
+        let is_telling = !matches!(record.result, "new" | "granted" | "completed" | "renewed");
+        let has_room = self.all < KEPT_MAX || (is_telling && self.telling < KEPT_TELLING_MAX);
+        self.all += usize::from(has_room);
+        self.telling += usize::from(has_room && is_telling);
+        has_room
+    }
+}
+
 /// Number of decisions, and their latencies in microseconds: all together, and the largest.
 type Sums = (u64, u64, u64);
 
-/// Writes decisions in one transaction.
+/// Writes decisions in one transaction. Returns how many were only counted.
 pub(crate) fn write(
     connection: &mut Connection,
     records: &[Recorded],
     sources: &mut Sources,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<usize> {
+    let (mut kept, mut skipped) = (Kept::default(), 0);
     let mut sums: HashMap<(u64, &str, &str, &str, bool), Sums> = HashMap::new();
     let transaction = connection.transaction()?;
     {
@@ -102,18 +126,21 @@ pub(crate) fn write(
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         for record in records {
-            let latency_us = i64::try_from(record.latency_us).unwrap_or(i64::MAX);
-            insert.execute(params![
-                i64::try_from(record.at).unwrap_or(i64::MAX),
-                record.tag,
-                &*record.key,
-                &*record.route,
-                record.source.as_deref(),
-                record.result,
-                latency_us,
-                record.degraded,
-                record.detail.as_deref(),
-            ])?;
+            if kept.admit(record) {
+                insert.execute(params![
+                    i64::try_from(record.at).unwrap_or(i64::MAX),
+                    record.tag,
+                    &*record.key,
+                    &*record.route,
+                    record.source.as_deref(),
+                    record.result,
+                    i64::try_from(record.latency_us).unwrap_or(i64::MAX),
+                    record.degraded,
+                    record.detail.as_deref(),
+                ])?;
+            } else {
+                skipped += 1;
+            }
             let hour = record.at / HOUR_MS;
             let source = sources.admit(hour, record);
             let sum = sums.entry((hour, &record.route, source, record.result, record.degraded)).or_default();
@@ -131,7 +158,8 @@ pub(crate) fn write(
             add.execute(params![hour, route, source, result, degraded, count, total, max])?;
         }
     }
-    transaction.commit()
+    transaction.commit()?;
+    Ok(skipped)
 }
 
 /// Removes what is too old, and the oldest decisions if there are too many.

@@ -204,8 +204,9 @@ impl Writer {
             None => self.connection.insert(schema::open(&self.path, &self.settings.instance)?),
         };
         if !records.is_empty() {
-            record::write(connection, records, &mut self.sources)?;
-            self.unpruned += records.len() as u64;
+            let skipped = record::write(connection, records, &mut self.sources)?;
+            counter!("ichido_history_skipped_total").increment(skipped as u64);
+            self.unpruned += (records.len() - skipped) as u64;
         }
         if is_due || self.unpruned * 4 >= self.settings.decisions_max {
             self.prune()?;

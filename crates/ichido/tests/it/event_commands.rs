@@ -183,7 +183,8 @@ fn history_tells_what_happened_to_a_key() {
     let resolve = ["ledger", "resolve", "order", "--as", "absent", "--ledger", "file:ledger"];
     ok(dir.path(), &resolve);
     eventually("the last decision is written", || {
-        let found = json(dir.path(), &["events", "timeline", "order", "--json"]);
+        let found = run(dir.path(), &["events", "timeline", "order", "--json"]);
+        let found: Value = serde_json::from_slice(&found.stdout).ok()?;
         (found["timeline"].as_array()?.len() == 3).then_some(())
     });
     drop(serving);

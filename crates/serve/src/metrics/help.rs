@@ -16,6 +16,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("ichido_events_checked_total", "Events checked through the claim API, by result."),
     ("ichido_events_degraded_total", "Events checked in the fallback ledger."),
     ("ichido_history_lost_total", "Decisions that are missing from the history."),
+    ("ichido_history_skipped_total", "Decisions that were counted, but not kept one by one."),
     ("ichido_ledger_claims_total", "Claims, by result."),
     ("ichido_ledger_conflicts_total", "Keys that another instance used as well during an outage."),
     ("ichido_ledger_doubts_handed_over_total", "Claims in doubt that the fallback handed over."),
