@@ -173,8 +173,7 @@ pub(crate) fn prune(
     let before = |age: u64| i64::try_from(now_ms.saturating_sub(age)).unwrap_or(i64::MAX);
     let max = i64::try_from(decisions_max).unwrap_or(i64::MAX);
     connection.execute(
-        "DELETE FROM decisions WHERE id <= (SELECT coalesce(max(id), 0) FROM decisions) - ?1
-             OR id < (SELECT min(id) FROM decisions WHERE at >= ?2)",
+        "DELETE FROM decisions WHERE id <= (SELECT coalesce(max(id), 0) FROM decisions) - ?1 OR at < ?2",
         params![max, before(decisions_ms)],
     )?;
     let hour_ms = i64::try_from(HOUR_MS).unwrap_or(i64::MAX);

@@ -171,14 +171,17 @@ struct Writer {
 impl Writer {
     fn run(mut self) {
         while let Some(records) = self.queue.take() {
-            match self.write(&records) {
+            let written = self.write(&records);
+            if written.is_err() {
+                self.queue.lost.0.increment(records.len() as u64);
+            }
+            match written.and_then(|()| self.prune_if_due()) {
                 Ok(()) if self.has_failed => {
                     self.has_failed = false;
                     tracing::info!(file = %self.path.display(), "history is recorded again");
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    self.queue.lost.0.increment(records.len() as u64);
                     if !std::mem::replace(&mut self.has_failed, true) {
                         tracing::warn!(file = %self.path.display(), %error, "cannot record history");
                     }
@@ -188,19 +191,15 @@ impl Writer {
                 }
             }
         }
-        if let Err(error) = self.prune() {
+        if let Err(error) = self.write(&[]).and_then(|()| self.prune()) {
             tracing::warn!(file = %self.path.display(), %error, "cannot remove old decisions");
         }
     }
 
     fn write(&mut self, records: &[Recorded]) -> rusqlite::Result<()> {
-        let now = self.settings.clock.steady();
-        let is_due = self.pruned_at.is_none_or(|at| now.saturating_sub(at) >= PRUNE_INTERVAL);
-        if records.is_empty() && !is_due {
-            return Ok(());
-        }
         let connection = match &mut self.connection {
             Some(connection) => connection,
+            // Opened even if there is nothing to write: an earlier process may have left old decisions.
             None => self.connection.insert(schema::open(&self.path, &self.settings.instance)?),
         };
         if !records.is_empty() {
@@ -208,6 +207,12 @@ impl Writer {
             counter!("ichido_history_skipped_total").increment(skipped as u64);
             self.unpruned += (records.len() - skipped) as u64;
         }
+        Ok(())
+    }
+
+    fn prune_if_due(&mut self) -> rusqlite::Result<()> {
+        let now = self.settings.clock.steady();
+        let is_due = self.pruned_at.is_none_or(|at| now.saturating_sub(at) >= PRUNE_INTERVAL);
         if is_due || self.unpruned * 4 >= self.settings.decisions_max {
             self.prune()?;
             self.pruned_at = Some(now);

@@ -23,7 +23,7 @@ CREATE TABLE hours (
 CREATE TABLE instance (name TEXT NOT NULL);
 ";
 
-/// Opens a file to write, and creates it if there is none. A file that cannot be used is set aside.
+/// Opens the database for writing, and creates it if needed. An unusable file is renamed, and a new one is started.
 pub(crate) fn open(path: &Path, instance: &str) -> rusqlite::Result<Connection> {
     match try_open(path, instance) {
         Ok(connection) => Ok(connection),

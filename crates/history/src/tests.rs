@@ -158,6 +158,19 @@ fn timeline(dir: &Path, number: usize) -> Vec<crate::Entry> {
     read(dir).timeline(Find::Key(&format!("E{number}"))).unwrap()
 }
 
+/// Keys may be personal data, so they go when their time is over, even if nothing else happens.
+#[test]
+fn old_decisions_are_removed_from_an_idle_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = start(dir.path());
+    event(&recorder, START, "E1", "C1", "new");
+    drop(recorder);
+    assert_eq!(timeline(dir.path(), 1).len(), 1);
+    drop(Recorder::start(settings(dir.path(), Timestamp(START.0 + 8 * 24 * HOUR_MS))).unwrap());
+    assert_eq!(timeline(dir.path(), 1).len(), 0);
+    assert_eq!(counts(dir.path(), By::Source), [row("C1", "new", 1)], "counts are kept longer");
+}
+
 #[test]
 fn file_that_cannot_be_used_is_set_aside() {
     for damage in [&b"not a database, but long enough to be one header"[..], b""] {

@@ -212,7 +212,7 @@ fn settings_file(given: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// The name of this machine, by which instances are told apart.
+/// The host name, which identifies this instance.
 fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -69,7 +69,7 @@ pub trait Maintain: Send + Sync + fmt::Debug + 'static {
     /// Resolves or forgets a claim on behalf of an operator.
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved>;
 
-    /// The mark of an event. `None` if there is none, or if it has expired.
+    /// Reads the mark of an event. `None` if it is absent or expired.
     async fn get_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>>;
 
     /// One page of marks.

@@ -110,14 +110,18 @@ impl Ledger {
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed> {
         request.check()?;
         let observed = self.observed();
-        let claimed = match &self.fallback {
-            None => self.backend.claim(request).await.map(|claim| Claimed { claim, degraded: false }),
-            Some(fallback) => Box::pin(fallback.claim(request)).await,
-        };
+        let claimed = self.ask(request).await;
         if let Some(observed) = observed {
             observed.claimed(request, &claimed);
         }
         claimed
+    }
+
+    async fn ask(&self, request: &ClaimRequest) -> Result<Claimed> {
+        match &self.fallback {
+            None => Ok(Claimed { claim: self.backend.claim(request).await?, degraded: false }),
+            Some(fallback) => Box::pin(fallback.claim(request)).await,
+        }
     }
 
     /// The outcome that a retry should get, if it is in memory and costs no waiting. `None` says nothing about the
@@ -139,21 +143,22 @@ impl Ledger {
     ///
     /// A holder in this process wakes its waiters. A holder in another process is polled for every 25 to 500 ms.
     pub async fn claim_or_wait(&self, request: &ClaimRequest, wait: Duration) -> Result<Claimed> {
+        request.check()?;
         let deadline = Instant::now() + wait;
         let waiter = self.waiters.subscribe(request.key.index());
         let mut pause = POLL_PAUSE.0;
         loop {
             // Created before the claim, so that a completion in between is not missed.
             let woken = waiter.notify.notified();
-            let claimed = self.claim(request).await?;
-            match claimed.claim {
-                Claim::Held { .. } if Instant::now() < deadline => {}
-                Claim::Held { .. }
-                | Claim::Granted(_)
-                | Claim::InDoubt(_)
-                | Claim::Done(_)
-                | Claim::Mismatch
-                | Claim::CallerChanged => return Ok(claimed),
+            let observed = self.observed();
+            let claimed = self.ask(request).await;
+            let is_held = claimed.as_ref().is_ok_and(|claimed| matches!(claimed.claim, Claim::Held { .. }));
+            if !is_held || Instant::now() >= deadline {
+                // However often it asked, this is one call with one answer.
+                if let Some(observed) = observed {
+                    observed.claimed(request, &claimed);
+                }
+                return claimed;
             }
             let poll_at = deadline.min(Instant::now() + pause);
             if timeout_at(poll_at, woken).await.is_err() {

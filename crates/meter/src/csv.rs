@@ -40,7 +40,7 @@ fn cell<'a>(group: &'a Group, column: &str) -> Cow<'a, str> {
 }
 
 /// Text from a sender. A spreadsheet would evaluate text that begins like a formula, so a quote is put before it.
-fn defused(text: &str) -> Cow<'_, str> {
+pub fn defused(text: &str) -> Cow<'_, str> {
     match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         true => Cow::Owned(format!("'{text}")),
         false => Cow::Borrowed(text),

@@ -72,7 +72,7 @@ pub(crate) enum EventsVerb {
         /// Count by this.
         #[arg(long, value_enum, default_value_t = HistoryBy::Result)]
         by: HistoryBy,
-        /// How many days, including today.
+        /// How many days back.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: u32,
         /// Print CSV.

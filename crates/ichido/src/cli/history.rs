@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ichido_core::{Clock, SystemClock, Timestamp};
 use ichido_history::{By, Count, Entry, Error, Find, History};
+use ichido_meter::csv::defused;
 use ichido_serve::Failure;
 use serde_json::json;
 
@@ -12,8 +13,8 @@ use crate::output;
 use crate::settings::Settings;
 
 const DAY_MS: u64 = 86_400_000;
-/// Digits of a hash that identify a key: as many as the log prints.
-const HASH_DIGITS: usize = 16;
+/// Bytes of a hash that identify a key: as many as the log prints.
+const HASH_BYTES: usize = 8;
 
 /// How decisions are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,21 +55,14 @@ pub(super) fn counts(
 }
 
 fn print_csv(counts: &[Count]) {
-    outln!("group,result,count,degraded,latency_mean_us,latency_max_us");
-    for Count { group, result, count, degraded, latency_mean_us, latency_max_us } in counts {
-        outln!("{},{result},{count},{degraded},{latency_mean_us},{latency_max_us}", csv_field(group));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for count in counts {
+        // A channel or an account may be called anything, also a formula. Writing to memory does not fail.
+        let group = defused(&count.group).into_owned();
+        let _ = writer.serialize(Count { group, ..count.clone() });
     }
-}
-
-/// A channel or an account may be called anything, also a formula.
-fn csv_field(text: &str) -> String {
-    let is_plain = text.chars().all(|char| char.is_alphanumeric() || "-_/.: ".contains(char));
-    let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
-    if is_plain && guard.is_empty() {
-        text.to_owned()
-    } else {
-        format!("\"{guard}{}\"", text.replace('"', "\"\""))
-    }
+    let bytes = writer.into_inner().unwrap_or_default();
+    String::from_utf8_lossy(&bytes).lines().for_each(|line| outln!("{line}"));
 }
 
 fn print_table(by: HistoryBy, days: u32, counts: &[Count]) {
@@ -107,13 +101,13 @@ pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: b
     {
         entries = history.timeline(Find::Hash(&hash)).map_err(failure)?;
     }
-    if json {
-        return output::json(&json!({ "timeline": entries }));
-    }
     if entries.is_empty() {
-        return Err(Failure::usage(format!(
+        return Err(Failure::internal(format!(
             "nothing was recorded about {key:?}; the history keeps recent decisions only (history.decisions_max, history.decisions_days)"
         )));
+    }
+    if json {
+        return output::json(&json!({ "timeline": entries }));
     }
     let mut table = output::table(&["when", "decision", "route", "from", "instance", "took", "detail"]);
     for entry in &entries {
@@ -141,11 +135,7 @@ fn is_repeat(result: &str) -> bool {
 }
 
 fn hash(text: &str) -> Option<Vec<u8>> {
-    let digits = text.get(..HASH_DIGITS)?;
-    let is_hash = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let bytes =
-        digits.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    is_hash.then(|| bytes.collect())?
+    hex::decode(text).ok().filter(|hash| hash.len() >= HASH_BYTES)
 }
 
 fn open(settings: &Settings, dirs: &[PathBuf]) -> Result<History, Failure> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ichido_history::{Recorder, Settings};
 use ichido_ledger::Observer;
 
-/// Starts to record. A history that cannot be written never stops a process: the log says why there is none.
+/// Starts recording. If the history cannot be written, logs a warning, and the process runs without it.
 pub(crate) fn start(settings: Option<Settings>) -> Option<Arc<dyn Observer>> {
     match Recorder::start(settings?) {
         Ok(recorder) => Some(Arc::new(recorder)),

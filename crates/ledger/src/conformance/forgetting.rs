@@ -128,7 +128,7 @@ pub async fn a_newer_mark_is_not_forgotten(subject: &dyn Subject) {
     assert_eq!(seen(&ledger, &key).await.nonce, newer.nonce);
 }
 
-/// Of two operators who forget the same mark at once, at most one is told that it is removed.
+/// If two operators forget the same mark concurrently, at most one gets `Removed`.
 pub async fn one_of_two_operators_forgets_a_mark(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = mark_key("operators");

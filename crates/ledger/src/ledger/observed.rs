@@ -104,3 +104,36 @@ fn reason(reason: &DoubtReason) -> &str {
         DoubtReason::Declared(text) => text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use ichido_core::{ManualClock, Timestamp};
+
+    use super::*;
+    use crate::Settings;
+    use crate::memory::Memory;
+
+    #[derive(Debug, Default)]
+    struct Seen(Mutex<Vec<&'static str>>);
+
+    impl Observer for Seen {
+        fn decided(&self, decision: &Decision<'_>) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(decision.result);
+        }
+    }
+
+    /// A request that waits for another one asks the ledger many times. It was delivered once.
+    #[tokio::test]
+    async fn waiting_is_one_decision() {
+        let seen = Arc::new(Seen::default());
+        let clock = Arc::new(ManualClock::at(Timestamp(1)));
+        let settings = Settings { observer: Some(seen.clone()), clock: clock.clone(), ..Settings::default() };
+        let ledger = Ledger::new(Arc::new(Memory::new(clock, 10)), settings);
+        let key = Key::unscoped("k").unwrap();
+        ledger.claim(&ledger.request(key.clone())).await.unwrap();
+        ledger.claim_or_wait(&ledger.request(key), Duration::from_millis(150)).await.unwrap();
+        assert_eq!(*seen.0.lock().unwrap(), ["granted", "in-flight"]);
+    }
+}
