@@ -7,6 +7,7 @@
 //! The counts outlive the rules: layers with different maxima share them, so a reload neither frees nor forgets a slot.
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +34,11 @@ pub(crate) struct ConcurrencyLimits {
 
 /// The number of running requests of each tenant that has any.
 #[derive(Debug, Default)]
-struct Tenants(Mutex<HashMap<String, usize>>);
+struct Tenants {
+    /// Makes the numbers by which tenants are known here. It is random, so nobody can choose a name that collides.
+    hasher: RandomState,
+    busy: Mutex<HashMap<u64, usize>>,
+}
 
 /// The running requests of one connection.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +63,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 struct TenantSlot {
     tenants: Arc<Tenants>,
-    tenant: String,
+    tenant: u64,
 }
 
 /// How a request is admitted.
@@ -88,11 +93,16 @@ impl ConcurrencyLimits {
         Self { all, replay_only, tenants: self.tenants.clone(), ..Self::new(rules) }
     }
 
+    /// Hashes tenants for [`Self::admit`].
+    pub(crate) fn hasher(&self) -> &RandomState {
+        &self.tenants.hasher
+    }
+
     /// Admits a request. A request without a tenant counts towards the total and its connection only.
     pub(crate) fn admit(
         &self,
         connection: Option<&ConnectionLimit>,
-        tenant: &str,
+        tenant: Option<u64>,
     ) -> Result<Admitted, Problem> {
         let problem = match self.slot(connection, tenant) {
             Ok(slot) => return Ok(Admitted::Run(slot)),
@@ -104,14 +114,14 @@ impl ConcurrencyLimits {
         }
     }
 
-    fn slot(&self, connection: Option<&ConnectionLimit>, tenant: &str) -> Result<Slot, &'static str> {
+    fn slot(&self, connection: Option<&ConnectionLimit>, tenant: Option<u64>) -> Result<Slot, &'static str> {
         let of_connection = connection.map(|connection| connection.0.add(self.max_per_connection));
         let of_connection = of_connection
             .map(|slot| {
                 slot.ok_or("this connection has too many running requests (inflight_max_per_connection)")
             })
             .transpose()?;
-        let of_tenant = (!tenant.is_empty()).then(|| self.tenants.slot(tenant, self.max_per_tenant));
+        let of_tenant = tenant.map(|tenant| self.tenants.slot(tenant, self.max_per_tenant));
         let of_tenant = of_tenant
             .map(|slot| slot.ok_or("this tenant has too many running requests (inflight_max_per_tenant)"))
             .transpose()?;
@@ -136,19 +146,19 @@ impl Drop for Counted {
 }
 
 impl Tenants {
-    fn slot(self: &Arc<Self>, tenant: &str, max: usize) -> Option<TenantSlot> {
+    fn slot(self: &Arc<Self>, tenant: u64, max: usize) -> Option<TenantSlot> {
         let mut busy = self.lock();
-        match busy.get_mut(tenant) {
+        match busy.get_mut(&tenant) {
             Some(count) if *count >= max => return None,
             Some(count) => *count += 1,
             None if max == 0 => return None,
-            None => drop(busy.insert(tenant.to_owned(), 1)),
+            None => drop(busy.insert(tenant, 1)),
         }
-        Some(TenantSlot { tenants: self.clone(), tenant: tenant.to_owned() })
+        Some(TenantSlot { tenants: self.clone(), tenant })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,6 +178,10 @@ impl Drop for TenantSlot {
 mod tests {
     use super::*;
 
+    const A: Option<u64> = Some(1);
+    const B: Option<u64> = Some(2);
+    const C: Option<u64> = Some(3);
+
     fn limits(all: usize, tenant: usize, connection: usize) -> ConcurrencyLimits {
         ConcurrencyLimits::new(&Rules {
             inflight_max: all,
@@ -181,33 +195,33 @@ mod tests {
     fn a_tenant_or_connection_cannot_take_the_slots_of_others() {
         let limits = limits(10, 3, 2);
         let (one, other) = (ConnectionLimit::default(), ConnectionLimit::default());
-        let first = [limits.slot(Some(&one), "a").unwrap(), limits.slot(Some(&one), "a").unwrap()];
-        assert!(limits.slot(Some(&one), "b").unwrap_err().contains("inflight_max_per_connection"));
-        let third = limits.slot(Some(&other), "a").unwrap();
-        assert!(limits.slot(Some(&other), "a").unwrap_err().contains("inflight_max_per_tenant"));
-        assert!(limits.slot(Some(&other), "b").is_ok());
+        let first = [limits.slot(Some(&one), A).unwrap(), limits.slot(Some(&one), A).unwrap()];
+        assert!(limits.slot(Some(&one), B).unwrap_err().contains("inflight_max_per_connection"));
+        let third = limits.slot(Some(&other), A).unwrap();
+        assert!(limits.slot(Some(&other), A).unwrap_err().contains("inflight_max_per_tenant"));
+        assert!(limits.slot(Some(&other), B).is_ok());
         drop((first, third));
         assert!(limits.tenants.lock().is_empty(), "nobody is busy");
-        assert!(limits.slot(Some(&one), "a").is_ok());
+        assert!(limits.slot(Some(&one), A).is_ok());
     }
 
     #[test]
     fn a_refused_request_holds_no_part_of_a_slot() {
         let limits = limits(1, 5, 5);
         let connection = ConnectionLimit::default();
-        let only = limits.slot(None, "").unwrap();
+        let only = limits.slot(None, None).unwrap();
         for _ in 0..10 {
-            assert!(limits.slot(Some(&connection), "a").unwrap_err().contains("inflight_max)"));
+            assert!(limits.slot(Some(&connection), A).unwrap_err().contains("inflight_max)"));
         }
         drop(only);
-        assert!(limits.slot(Some(&connection), "a").is_ok());
+        assert!(limits.slot(Some(&connection), A).is_ok());
     }
 
     #[test]
     fn requests_that_run_when_the_limits_change_keep_their_slots() {
         let before = limits(2, 2, 2);
         let connection = ConnectionLimit::default();
-        let running = [(); 2].map(|()| before.slot(Some(&connection), "a").unwrap());
+        let running = [(); 2].map(|()| before.slot(Some(&connection), A).unwrap());
         let after = before.with_rules(&Rules {
             inflight_max: 3,
             inflight_max_per_tenant: 1,
@@ -215,21 +229,21 @@ mod tests {
             ..Rules::default()
         });
         let refused = |tenant, connection| after.slot(connection, tenant).unwrap_err();
-        assert!(refused("a", None).contains("inflight_max_per_tenant"));
-        assert!(refused("b", Some(&connection)).contains("inflight_max_per_connection"));
-        let third = after.slot(None, "b").unwrap();
-        assert!(refused("c", None).contains("inflight_max)"));
+        assert!(refused(A, None).contains("inflight_max_per_tenant"));
+        assert!(refused(B, Some(&connection)).contains("inflight_max_per_connection"));
+        let third = after.slot(None, B).unwrap();
+        assert!(refused(C, None).contains("inflight_max)"));
         drop((running, third));
-        assert!(after.slot(Some(&connection), "a").is_ok());
+        assert!(after.slot(Some(&connection), A).is_ok());
     }
 
     #[test]
     fn without_a_slot_some_requests_may_still_be_replayed() {
         let limits = limits(0, 1, 1);
-        let replay_only: Vec<_> = (0..REPLAY_ONLY_MAX).map(|_| limits.admit(None, "").unwrap()).collect();
+        let replay_only: Vec<_> = (0..REPLAY_ONLY_MAX).map(|_| limits.admit(None, None).unwrap()).collect();
         assert!(replay_only.iter().all(|admitted| matches!(admitted, Admitted::ReplayOnly { .. })));
-        assert!(limits.admit(None, "").is_err());
+        assert!(limits.admit(None, None).is_err());
         drop(replay_only);
-        assert!(limits.admit(None, "").is_ok());
+        assert!(limits.admit(None, None).is_ok());
     }
 }

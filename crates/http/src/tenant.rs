@@ -5,6 +5,7 @@
 //! a header or cookie is hashed before it is stored, because it is often a secret.
 
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use http::header::COOKIE;
@@ -89,14 +90,16 @@ impl Tenant {
         }
     }
 
-    /// What counts as one tenant for the concurrency limits; empty if the request has none.
-    pub(crate) fn share(&self, tenant: &str, headers: &HeaderMap) -> String {
+    /// What counts as one tenant for the concurrency limits, hashed; `None` if the request has none.
+    pub(crate) fn share(&self, tenant: &str, headers: &HeaderMap, hasher: &impl BuildHasher) -> Option<u64> {
         match self {
-            Self::Auto => match credentials(headers) {
-                none if none.is_empty() => String::new(),
-                some => Caller::of(Index::from_bytes([0; 32]), some).to_string(),
-            },
-            Self::None | Self::Header(_) | Self::Cookie(_) | Self::Custom(_) => tenant.to_owned(),
+            Self::Auto => {
+                let credentials = credentials(headers);
+                (!credentials.is_empty()).then(|| hasher.hash_one(credentials))
+            }
+            Self::None | Self::Header(_) | Self::Cookie(_) | Self::Custom(_) => {
+                (!tenant.is_empty()).then(|| hasher.hash_one(tenant))
+            }
         }
     }
 

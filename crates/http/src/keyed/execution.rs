@@ -1,6 +1,7 @@
 //! Runs the service for a granted claim: the response is stored before it is sent.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -71,15 +72,10 @@ impl GrantedClaim {
         // after a third of the remaining lease, as if the task had run from the start: half of that has passed when it
         // starts.
         let left_ms = grant.left_ms.max(grant.lease_ms / 2);
-        let renewal = async {
-            tokio::time::sleep(Duration::from_millis(left_ms / 6)).await;
+        let mut work = pin!(self.call_and_settle(inner, sender));
+        if lazy_timeout(Duration::from_millis(left_ms / 6), work.as_mut()).await.is_err() {
             let _renewal = ledger.start_renewal(&key, &Grant { left_ms: left_ms / 2, ..grant });
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            biased;
-            () = self.call_and_settle(inner, sender) => {}
-            () = renewal => {}
+            work.await;
         }
     }
 

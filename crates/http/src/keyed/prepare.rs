@@ -99,8 +99,9 @@ where
         // An error counts only if the body turns out to contain a key.
         tenant => tenant,
     };
-    let share = route.tenant(rules).share(tenant.as_deref().unwrap_or_default(), &parts.headers);
-    let admitted = match shared.limits.admit(connection, &share) {
+    let name = tenant.as_deref().unwrap_or_default();
+    let share = route.tenant(rules).share(name, &parts.headers, shared.limits.hasher());
+    let admitted = match shared.limits.admit(connection, share) {
         Ok(Admitted::ReplayOnly { problem, .. }) if route.mode == Mode::Observe => {
             return refuse(problem, parts, body);
         }

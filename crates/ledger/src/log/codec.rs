@@ -19,11 +19,14 @@
 //! mark      1 version = 1 │ 16 nonce │ number marked_at, expires_at │ text key │ metadata
 //! ```
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use ichido_core::{
     Caller, Done, Doubt, DoubtReason, Fingerprint, Holder, Key, MarkKey, Metadata, Nonce, Outcome, Record,
     Scope, State, Timestamp, Token, mark,
 };
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
 use super::reader::{Flaw, Reader, VERSION};
 
@@ -148,18 +151,42 @@ pub(crate) fn put_state(out: &mut Vec<u8>, state: &State, file: Option<OutcomeFi
 
 /// Compresses an outcome if that saves an eighth of it. Responses often repeat themselves.
 fn put_outcome(out: &mut Vec<u8>, bytes: &[u8]) {
-    if bytes.len() >= COMPRESSED_MIN {
-        let compressed = lz4_flex::block::compress(bytes);
-        if compressed.len() * 8 <= bytes.len() * 7 {
-            out.push(3);
-            put_number(out, bytes.len() as u64);
-            put_number(out, compressed.len() as u64);
-            return out.extend(compressed);
-        }
+    let is_compressed = bytes.len() >= COMPRESSED_MIN
+        && COMPRESSOR.with_borrow_mut(|compressor| {
+            let compressed = compressor.compress(bytes);
+            let is_smaller = compressed.len() * 8 <= bytes.len() * 7;
+            if is_smaller {
+                out.push(3);
+                put_number(out, bytes.len() as u64);
+                put_number(out, compressed.len() as u64);
+                out.extend(compressed);
+            }
+            is_smaller
+        });
+    if !is_compressed {
+        out.push(0);
+        put_number(out, bytes.len() as u64);
+        out.extend(bytes);
     }
-    out.push(0);
-    put_number(out, bytes.len() as u64);
-    out.extend(bytes);
+}
+
+thread_local! {
+    /// Almost all outcomes are written by one thread, which keeps the memory that compression needs.
+    static COMPRESSOR: RefCell<Compressor> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Compressor {
+    table: CompressTable,
+    buffer: Vec<u8>,
+}
+
+impl Compressor {
+    fn compress(&mut self, bytes: &[u8]) -> &[u8] {
+        self.buffer.resize(get_maximum_output_size(bytes.len()), 0);
+        let written = compress_into_with_table(bytes, &mut self.buffer, &mut self.table);
+        &self.buffer[..written.unwrap_or(bytes.len())]
+    }
 }
 
 /// Reads a claim.

@@ -250,7 +250,7 @@ impl Engine {
         let frame = Frame::decode(bytes, at, segment, &view.checksums);
         let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
         self.frame.start();
-        for record in frame.records(segment, &view.checksums).map_err(damaged)? {
+        for record in frame.records(bytes, segment).map_err(damaged)? {
             let RecordHeader { kind, tag, expires_at, replaced, continues: _ } = record.header;
             if kind == RecordKind::State {
                 continue;

@@ -21,7 +21,8 @@ use super::active::Active;
 use super::engine::{Engine, push_state, write_segment};
 use super::fault::Faults;
 use super::format::{
-    Checksums, FrameWriter, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name, segment_name,
+    Checksums, Frame, FrameWriter, RecordKind, SEGMENT_HEADER, SegmentIndex, index_name, parse_name,
+    segment_name,
 };
 use super::hash_index::HashIndex;
 use super::high_water::{self, HighWater, Mark};
@@ -77,7 +78,7 @@ pub(crate) fn open(
         }
         None => return Err(faults.incomplete(format!("the file {} is missing", identity::NAME))),
     };
-    let checksums = Checksums { key, is_checked: !options.has(PlantedBug::NoChecksums) };
+    let checksums = Checksums::new(key, !options.has(PlantedBug::NoChecksums));
     let recovery = Recovery { storage, options, faults, checksums, acknowledged };
     if files.segments.is_empty() && mark != Mark::Missing {
         return Err(recovery.faults.incomplete("its segments are missing"));
@@ -129,6 +130,8 @@ struct Tail {
     bytes: Vec<u8>,
     first_commit: u64,
     last_commit: u64,
+    /// Its commits, with their offsets.
+    frames: Vec<(usize, Frame)>,
     /// Where the last frame starts and ends.
     last_frame: (usize, usize),
     time: Timestamp,
@@ -232,7 +235,7 @@ impl Recovery {
                 .unwrap_or_default();
             let end = frames.last().map_or(SEGMENT_HEADER, |(_, frame)| frame.end);
             synced = synced.max(scan::synced_behind(&bytes, end, id, &self.checksums));
-            let Some((at, last)) = frames.last().copied() else {
+            let Some((at, last)) = frames.last() else {
                 // Only the newest file can be without a commit: each segment is durable before the next one is started.
                 if unused.replace(id).is_some() || files.indexes.contains(&id) {
                     return Err(self.faults.damaged(&segment_name(id), 0, "it has no readable commit"));
@@ -248,29 +251,27 @@ impl Recovery {
             if is_full {
                 return Err(self.faults.incomplete(format!("the segment after {name} is missing")));
             }
-            let state = self.last_state(id, &frames)?;
+            let state = self.last_state(id, &bytes, &frames)?;
             let (last_commit, time) = (last.header.commit, last.header.time);
-            let (first_commit, last_frame) = (first_commit.unwrap_or(0), (at, last.end));
-            drop(frames);
+            let (first_commit, last_frame) = (first_commit.unwrap_or(0), (*at, last.end));
             // The zeros behind the last frame may be missing from the file.
             bytes.resize(bytes.len().max(last_frame.1), 0);
-            let tail = Tail { segment: id, bytes, first_commit, last_commit, last_frame, time, state };
+            let tail =
+                Tail { segment: id, bytes, first_commit, last_commit, frames, last_frame, time, state };
             return Ok((tail, unused));
         }
         Err(self.faults.incomplete("none of its segments has a readable commit"))
     }
 
-    fn last_state(&self, id: u32, frames: &[(usize, super::format::Frame<'_>)]) -> Result<StoreState> {
+    fn last_state(&self, id: u32, bytes: &[u8], frames: &[(usize, Frame)]) -> Result<StoreState> {
         let damaged = |flaw| self.faults.damaged(&segment_name(id), SEGMENT_HEADER as u64, flaw);
-        let mut state = None;
-        for (_, frame) in frames {
-            for record in frame.records(id, &self.checksums).map_err(damaged)? {
-                if record.header.kind == RecordKind::State {
-                    state = Some(StoreState::decode(record.body).map_err(damaged)?);
-                }
+        for (_, frame) in frames.iter().rev() {
+            let records = frame.records(bytes, id).map_err(damaged)?;
+            if let Some(state) = records.iter().rfind(|record| record.header.kind == RecordKind::State) {
+                return StoreState::decode(state.body).map_err(damaged);
             }
         }
-        state.ok_or_else(|| damaged("it does not contain the state of the store"))
+        Err(damaged("it does not contain the state of the store"))
     }
 
     fn read_segment(&self, id: u32) -> Result<Vec<u8>> {
@@ -291,11 +292,10 @@ impl Recovery {
         let file = self.storage.open(&name).map_err(|error| self.faults.io("opening", error))?;
         let mut active = Active::new(tail.segment, file, tail.first_commit, tail.bytes.len());
         view.add_segment(active.segment.clone());
-        let checksums = &self.checksums;
-        let before = tail.last_commit + u64::from(!is_moved);
-        for (at, frame) in scan::intact(&tail.bytes, tail.segment, tail.first_commit, before, checksums) {
-            let damaged = |flaw| self.faults.damaged(&name, at as u64, flaw);
-            for record in frame.records(tail.segment, checksums).map_err(damaged)? {
+        let count = tail.frames.len() - usize::from(is_moved);
+        for (at, frame) in &tail.frames[..count] {
+            let damaged = |flaw| self.faults.damaged(&name, *at as u64, flaw);
+            for record in frame.records(&tail.bytes, tail.segment).map_err(damaged)? {
                 let after = active.replay(&record);
                 if let Some((segment, offset)) = record.header.replaced {
                     view.unpublish_at(record.header.tag, segment, offset);

@@ -24,7 +24,7 @@ pub(crate) fn each_record(
         let damaged = |flaw| view.faults.damaged(&segment_name(segment.id), at as u64, flaw);
         let frame = Frame::decode(&bytes, at, segment.id, &view.checksums)
             .ok_or_else(|| damaged("its checksum does not match"))?;
-        for record in frame.records(segment.id, &view.checksums).map_err(damaged)? {
+        for record in frame.records(&bytes, segment.id).map_err(damaged)? {
             visit(&bytes, &record)?;
         }
         at = frame.end;
@@ -52,13 +52,13 @@ pub(crate) fn synced_behind(bytes: &[u8], from: usize, segment: u32, checksums: 
 }
 
 /// The frames of a segment from the first one on, up to a commit or the first frame that is not intact.
-pub(crate) fn intact<'a>(
-    bytes: &'a [u8],
+pub(crate) fn intact(
+    bytes: &[u8],
     segment: u32,
     first_commit: u64,
     before_commit: u64,
     checksums: &Checksums,
-) -> Vec<(usize, Frame<'a>)> {
+) -> Vec<(usize, Frame)> {
     let mut found = Vec::new();
     let (mut at, mut commit) = (SEGMENT_HEADER, first_commit);
     while commit < before_commit {
@@ -66,8 +66,9 @@ pub(crate) fn intact<'a>(
         if frame.header.commit != commit {
             break;
         }
+        let end = frame.end;
         found.push((at, frame));
-        at = frame.end;
+        at = end;
         commit += 1;
     }
     found

@@ -30,7 +30,7 @@ pub(crate) fn verify(storage: &dyn Storage, options: &Options) -> Result<Verifie
     let mut check = Check {
         storage,
         faults,
-        checksums: Checksums { key, is_checked: true },
+        checksums: Checksums::new(key, true),
         tag_mask: options.tag_mask,
         next_commit: None,
         oldest: 0,
@@ -112,8 +112,8 @@ impl Check<'_> {
     }
 
     /// Checks the records of a frame. Returns those that belong into the index of the segment.
-    fn frame(&mut self, id: u32, bytes: &[u8], at: usize, frame: &Frame<'_>) -> Vec<(u64, RecordKind, u32)> {
-        let records = match frame.records(id, &self.checksums) {
+    fn frame(&mut self, id: u32, bytes: &[u8], at: usize, frame: &Frame) -> Vec<(u64, RecordKind, u32)> {
+        let records = match frame.checked_records(bytes, id, &self.checksums) {
             Ok(records) => records,
             Err(flaw) => {
                 self.problem(&self.faults.damaged(&segment_name(id), at as u64, flaw));

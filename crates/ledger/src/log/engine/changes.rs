@@ -107,7 +107,7 @@ impl Engine {
         let bytes = self.frame.finish(id, header, &self.view.checksums).clone();
         let wrong = |flaw| self.view.faults.damaged("a commit in memory", 0, flaw);
         let frame = Frame::decode(&bytes, 0, id, &self.view.checksums).ok_or_else(|| wrong("unreadable"))?;
-        let records = frame.records(id, &self.view.checksums).map_err(wrong)?;
+        let records = frame.records(&bytes, id).map_err(wrong)?;
         let epoch = self.view.openings.epoch();
         self.frame.start();
         for (written, record) in self.written.iter_mut().zip(records) {

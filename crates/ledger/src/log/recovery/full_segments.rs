@@ -144,7 +144,7 @@ impl Recovery {
         let mut active = Active::new(id, file, header.first_commit, end);
         for (at, frame) in frames {
             let damaged = |flaw| self.faults.damaged(&name, at as u64, flaw);
-            for record in frame.records(id, &self.checksums).map_err(damaged)? {
+            for record in frame.records(&bytes, id).map_err(damaged)? {
                 active.replay(&record);
             }
         }
