@@ -1,6 +1,7 @@
 //! Requests and responses of the operator API, shared by server and client.
 
-use ichido_ledger::StateName;
+use ichido_history::Repeats;
+use ichido_ledger::{MarkSummary, StateName};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -57,6 +58,15 @@ pub(crate) struct EventListQuery {
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventSelector {
     pub key: String,
+}
+
+/// Selects a timeline: by exactly one of these.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TimelineQuery {
+    pub key: Option<String>,
+    pub hash: Option<String>,
+    pub request_id: Option<String>,
 }
 
 /// The body of a request to resolve a claim.
@@ -224,6 +234,17 @@ pub struct ResolvedClaim {
     /// The new state: done, absent, released or forgotten.
     #[schema(pattern = "^(done|absent|released|forgotten)$")]
     pub state: String,
+}
+
+/// An event that is marked, and how often it was repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventView {
+    /// The event.
+    #[serde(flatten)]
+    pub event: MarkSummary,
+    /// Its repeats, as far as the history tells. `None` if it does not.
+    #[serde(default)]
+    pub repeats: Option<Repeats>,
 }
 
 /// Everything about a claim except its token.
