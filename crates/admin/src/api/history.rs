@@ -7,10 +7,10 @@ use ichido_serve::Problem;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::operators::{ApiResult, ValidQuery, invalid};
+use super::operators::{ApiResult, ValidQuery};
 use super::problems::{AccessProblems, HistoryProblems};
 use crate::histories::Unavailable;
-use crate::operator::wire::TimelineQuery;
+use crate::operator::wire::{TimelineBy, TimelineQuery};
 use crate::state::AppState;
 
 /// What was decided about a key.
@@ -19,8 +19,8 @@ pub(super) struct Timeline {
     timeline: Vec<Entry>,
 }
 
-/// Shows what was decided about a key, the oldest first: first use, repeats, renewals, doubt, and who resolved it. Name exactly one
-/// parameter. The history keeps recent decisions only, so an empty timeline does not mean that the key was never used.
+/// Shows what was decided about a key, the oldest first: first use, repeats, renewals, doubt, and who resolved it.
+/// The history keeps recent decisions only, so an empty timeline does not mean that the key was never used.
 #[utoipa::path(
     get, path = "/v1/history/timeline", operation_id = "timeline", tag = "operators", params(TimelineParameters),
     responses(
@@ -32,23 +32,18 @@ pub(super) async fn timeline(
     State(app): State<AppState>,
     ValidQuery(query): ValidQuery<TimelineQuery>,
 ) -> ApiResult<Timeline> {
-    let bad = |detail: &str| Err(invalid(StatusCode::BAD_REQUEST, detail.to_owned()));
-    let hash = match query.hash.as_deref().map(parse_hash) {
-        Some(None) => return bad("hash must have at least 16 hexadecimal digits."),
-        Some(hash) => hash,
-        None => None,
+    let TimelineQuery { find, by } = query;
+    let read = move |history: &History| match by {
+        TimelineBy::Any => history.search(&find),
+        TimelineBy::Key => history.timeline(Find::Key(&find)),
+        // What is not a hash is not the hash of any key.
+        TimelineBy::Hash => {
+            parse_hash(&find).map_or(Ok(Vec::new()), |hash| history.timeline(Find::Hash(&hash)))
+        }
+        TimelineBy::RequestId => history.timeline(Find::Request(&find)),
     };
-    let read = move |history: &History| match (&query.key, &hash, &query.request_id) {
-        (Some(key), None, None) => history.timeline(Find::Key(key)).map(Some),
-        (None, Some(hash), None) => history.timeline(Find::Hash(hash)).map(Some),
-        (None, None, Some(id)) => history.timeline(Find::Request(id)).map(Some),
-        _ => Ok(None),
-    };
-    match app.admin.histories.read(read).await {
-        Ok(Some(timeline)) => Ok(Json(Timeline { timeline })),
-        Ok(None) => bad("name exactly one of key, hash and request_id."),
-        Err(error) => Err(unavailable(&error)),
-    }
+    let timeline = app.admin.histories.read(read).await.map_err(|error| unavailable(&error))?;
+    Ok(Json(Timeline { timeline }))
 }
 
 fn unavailable(error: &Unavailable) -> Problem {
@@ -60,15 +55,12 @@ fn unavailable(error: &Unavailable) -> Problem {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct TimelineParameters {
-    /// A key, on every route.
-    #[param(required = false)]
-    key: String,
-    /// The hash of a key, as the log prints it: at least 16 hexadecimal digits.
-    #[param(required = false)]
-    hash: String,
-    /// The `X-Request-Id` of a request to the gateway, or the metadata `request_id` of a claim or an event.
-    #[param(required = false)]
-    request_id: String,
+    /// A key, on every route; the hash of a key, as the log prints it, with at least 16 hexadecimal digits; the `X-Request-Id` of a
+    /// request to the gateway; or the metadata `request_id` of a claim or an event.
+    find: String,
+    /// Which of them it is. By default they are tried one after another.
+    #[param(required = false, inline)]
+    by: TimelineBy,
 }
 
 /// What was decided about a key.

@@ -48,8 +48,8 @@ pub(super) async fn history(
         (tiles(&report, t))
         div.plots.history {
             (charts::heat_map(&report, t))
-            (charts::sources(&report, t))
             (charts::latency(&report, t))
+            (charts::sources(&report, t))
             (charts::degraded(&report, t))
         }
     };

@@ -98,7 +98,7 @@ fn rows(entries: &[Entry], t: &'static Translations) -> Markup {
             html! { span.key { (visible(&entry.instance)) } },
             html! { span.amount { (format!("{ms:.1} ms")) } },
             optional(&entry.request_id),
-            html! { @if let Some(detail) = &entry.detail { (visible(detail)) } },
+            html! { @if let Some(detail) = &entry.detail { span.detail { (visible(detail)) } } },
         ]
     });
     let heads = [t.time, t.decision_head, t.route, t.source, t.instance, t.latency, t.request_id, t.details];

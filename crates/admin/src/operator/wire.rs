@@ -60,13 +60,25 @@ pub(crate) struct EventSelector {
     pub key: String,
 }
 
-/// Selects a timeline: by exactly one of these.
+/// Selects a timeline.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TimelineQuery {
-    pub key: Option<String>,
-    pub hash: Option<String>,
-    pub request_id: Option<String>,
+    pub find: String,
+    #[serde(default)]
+    pub by: TimelineBy,
+}
+
+/// What the text that selects a timeline is.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TimelineBy {
+    /// A key; or a hash, if no such key was recorded; or a request id, if that is not known either.
+    #[default]
+    Any,
+    Key,
+    Hash,
+    RequestId,
 }
 
 /// The body of a request to resolve a claim.

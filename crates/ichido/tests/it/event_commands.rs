@@ -191,14 +191,17 @@ fn history_tells_what_happened_to_a_key() {
     assert_eq!(shown["repeats"], json!({ "count": 2, "is_complete": true }), "{shown}");
     assert!(ok(dir.path(), &["events", "show", "Ev1", "--ledger", "file:ledger"]).contains("repeats"));
     let api = |query: &str| serving.get(&format!("/v1/history/timeline?{query}"));
-    let found = api("key=order").json()["timeline"].clone();
+    let found = api("find=order").json()["timeline"].clone();
     let resolved = found[2]["detail"].as_str().unwrap();
     assert!(resolved.starts_with("by ") && resolved.len() > 3, "{found}");
-    assert_eq!(api(&format!("hash={}", found[0]["hash"].as_str().unwrap())).json()["timeline"], found);
-    assert_eq!(api("key=none").json()["timeline"], json!([]));
-    for (query, problem) in
-        [("", "exactly one"), ("key=a&hash=5feceb66ffc86f38", "exactly one"), ("hash=5fec", "16 hexadecimal")]
-    {
+    let hash = found[0]["hash"].as_str().unwrap();
+    for query in [format!("find={hash}"), format!("find={hash}&by=hash"), "find=order&by=key".to_owned()] {
+        assert_eq!(api(&query).json()["timeline"], found, "{query}");
+    }
+    for query in ["find=none", "find=order&by=hash", "find=order&by=request_id"] {
+        assert_eq!(api(query).json()["timeline"], json!([]), "{query}");
+    }
+    for (query, problem) in [("", "find"), ("find=a&by=colour", "colour"), ("find=a&key=b", "key")] {
         let refused = api(query);
         assert!(refused.status == 400 && refused.text().contains(problem), "{query}: {}", refused.text());
     }
@@ -227,7 +230,7 @@ fn history_tells_what_happened_to_a_key() {
     assert!(refused(dir.path(), &["events", "history"], 2).contains("--dir"));
     let serving = Serving::claims(dir.path(), "file:ledger", None);
     assert_eq!(serving.get("/v1/events/one?key=Ev1").json()["repeats"], Value::Null, "nobody knows");
-    let off = serving.get("/v1/history/timeline?key=Ev1");
+    let off = serving.get("/v1/history/timeline?find=Ev1");
     assert!(off.status == 503 && off.text().contains("history.dir"), "{}", off.text());
     assert!(!serving.get("/").text().contains("/history"), "the console has no history");
 }
@@ -244,7 +247,7 @@ fn histories_of_several_instances_are_merged() {
         let mut serving = Serving::claims(dir.path(), &ledger, None);
         assert_eq!(serving.post("/v1/events/check", &body).status, 200);
         eventually("the decision is written", || {
-            let found = serving.get("/v1/history/timeline?key=Ev1").json()["timeline"].clone();
+            let found = serving.get("/v1/history/timeline?find=Ev1").json()["timeline"].clone();
             (!found.as_array()?.is_empty()).then_some(())
         });
         serving.signal();

@@ -95,8 +95,9 @@ fn upper_end(of: u64, most: u64) -> Option<u64> {
 
 /// Repeats by channel, repository or account.
 pub(super) fn sources(report: &Report, t: &Translations) -> Markup {
-    let drawn: Vec<_> =
-        report.sources.iter().filter(|source| source.repeats > 0).take(SOURCES_DRAWN).collect();
+    // All others together are not a source: they would set the scale.
+    let drawn = report.sources.iter().filter(|source| source.repeats > 0 && source.name != OTHER_SOURCES);
+    let drawn: Vec<_> = drawn.take(SOURCES_DRAWN).collect();
     let most = drawn.first().map_or(0, |source| source.repeats);
     let name = |name: &str| match name {
         "" => t.not_specified.to_owned(),
@@ -172,7 +173,7 @@ pub(super) fn latency(report: &Report, t: &Translations) -> Markup {
 
 /// When the fallback decided, or the ledger was unavailable.
 pub(super) fn degraded(report: &Report, t: &Translations) -> Markup {
-    let time = |ms: u64| hour_label(ms, "%Y-%m-%d %H:%M");
+    let time = |ms: u64| hour_label(ms, "%m-%d %H:%M");
     let periods = report.degraded_periods();
     let table = html! {
         @if periods.is_empty() { p.hint { (t.never_degraded) } }
@@ -242,11 +243,11 @@ fn over_time(
                 span.left aria-hidden="true" { (hour_label(start(0), "%m-%d")) }
                 span.right aria-hidden="true" { (hour_label(report.start_of(report.hours.len() - 1), "%m-%d")) }
             }
-            @match table {
-                Some(table) => (table),
-                None => {
-                    details {
-                        summary { (t.values_as_table) }
+            details {
+                summary { (t.values_as_table) }
+                @match table {
+                    Some(table) => (table),
+                    None => {
                         table.small {
                             caption.hidden { (title) }
                             thead { tr { th scope="col" { (t.time) } th.number scope="col" { (title) } } }

@@ -70,7 +70,7 @@ pub(crate) fn history(_: &Options, table: &mut Table) {
         ("history, 30 days", "/history?days=30"),
         ("timeline of a key", "/history/timeline?find=key-100000"),
         ("timeline by request id", "/history/timeline?find=request-100000"),
-        ("timeline of a key (API)", "/v1/history/timeline?key=key-100000"),
+        ("timeline of a key (API)", "/v1/history/timeline?find=key-100000"),
     ] {
         measure(&daemon, name, path, table);
     }

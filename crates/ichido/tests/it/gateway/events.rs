@@ -79,7 +79,7 @@ fn timeline_is_found_by_the_id_of_a_request() {
         assert_eq!(case.post("/orders", &headers, "{}").status, 201);
     }
     let found = eventually("the decisions are written", || {
-        let found = get(case.gateway.admin, "/v1/history/timeline?request_id=req-2").json();
+        let found = get(case.gateway.admin, "/v1/history/timeline?find=req-2&by=request_id").json();
         let entries = found["timeline"].as_array()?.clone();
         (entries.len() == 3).then_some(entries)
     });
