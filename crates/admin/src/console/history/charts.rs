@@ -89,7 +89,8 @@ fn level(value: u64, most: u64) -> u64 {
 fn upper_end(of: u64, most: u64) -> Option<u64> {
     // At most the rounding of a square root away from the inverse.
     let near = most * of * of / (LEVELS * LEVELS);
-    let highest = (near.saturating_sub(1)..=near + 1).rev().find(|value| level(*value, most) <= of)?;
+    let highest =
+        (near.saturating_sub(1)..=(near + 1).min(most)).rev().find(|value| level(*value, most) <= of)?;
     (level(highest, most) == of).then_some(highest)
 }
 
@@ -308,6 +309,7 @@ mod tests {
                 }
             }
             assert_eq!(level(most, most), if most == 0 { 0 } else { LEVELS });
+            assert_eq!(upper_end(LEVELS, most), (most > 0).then_some(most));
         }
     }
 
