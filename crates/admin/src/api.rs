@@ -13,6 +13,7 @@ mod event_schemas;
 mod events;
 mod fields;
 mod health;
+mod history;
 mod openapi;
 mod operators;
 mod problems;
@@ -67,6 +68,7 @@ fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operators::compact))
         .routes(routes!(operators::stats))
         .routes(routes!(operators::capabilities))
+        .routes(routes!(history::timeline))
         .layer(map_response(metrics::count_api_error))
         .merge(health_routes())
         .routes(routes!(openapi::document))

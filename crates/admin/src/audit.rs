@@ -11,7 +11,7 @@ use crate::state::AppState;
 
 impl AppState {
     pub(crate) fn operator(&self) -> Local {
-        Local(self.admin.ledger.clone())
+        Local { ledger: self.admin.ledger.clone(), histories: self.admin.histories.clone() }
     }
 
     fn audited(&self, actor: Actor) -> Audited {

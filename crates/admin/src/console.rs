@@ -16,6 +16,7 @@ mod directory_cache;
 mod events;
 mod form;
 mod health;
+mod history;
 mod language;
 mod live_updates;
 mod overview;
@@ -23,6 +24,7 @@ mod page;
 mod plot;
 mod sampler;
 mod sign_in;
+mod timeline;
 mod totals;
 mod translations;
 mod usage;
@@ -60,6 +62,7 @@ pub(crate) struct PageContext {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sections {
     ledger: bool,
+    history: bool,
     delivery: bool,
     usage: bool,
 }
@@ -106,8 +109,12 @@ impl Console {
         stop: CancellationToken,
     ) -> Self {
         let options = &app.admin.console;
-        let sections =
-            Sections { ledger: true, delivery: options.delivery.is_some(), usage: options.usage.is_some() };
+        let sections = Sections {
+            ledger: true,
+            history: !app.admin.histories.is_empty(),
+            delivery: options.delivery.is_some(),
+            usage: options.usage.is_some(),
+        };
         let context = PageContext::new(settings, sessions, sections);
         let sampler = Sampler::start(app.admin.clone(), stop.clone());
         Self { context, app, sampler, live_pages: Semaphore::new(live_updates::LIVE_PAGES_MAX).into(), stop }
@@ -127,6 +134,8 @@ impl Console {
                 .route("/events", get(events::events))
                 .route("/events/one", get(events::event))
                 .route("/events/forget", get(events::confirm).post(events::forget))
+                .route("/history", get(history::history))
+                .route("/history/timeline", get(timeline::timeline))
                 .route("/delivery", get(delivery::delivery))
                 .route("/delivery/batch", get(batch::batch))
                 .route("/delivery/resend", get(batch::confirm).post(batch::resend))

@@ -14,6 +14,7 @@ mod auth;
 mod browser;
 mod console;
 pub mod delivery_control;
+mod histories;
 mod json_object;
 mod limits;
 pub mod operator;
@@ -23,6 +24,7 @@ mod state;
 
 pub use self::audit_log::AUDIT;
 pub use self::auth::{Access, Gate, Tokens, TrustedUser};
+pub use self::histories::Histories;
 pub use self::server::{AdminPort, serve_router};
 pub use self::settings::{RawAdmin, RawClaims, RawConsole, Settings};
 pub use self::state::{Admin, Bodies, ClaimApi, ConsoleOptions, Health, LogKeys, UsageSource};

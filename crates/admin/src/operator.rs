@@ -20,7 +20,7 @@ pub use self::find::FoundClaim;
 pub use self::local::Local;
 pub use self::refusal::Refusal;
 pub use self::remote::{ClientSettings, Remote};
-pub use self::wire::{ClaimSelector, ClaimView, PAGE_MAX, ResolvedClaim};
+pub use self::wire::{ClaimSelector, ClaimView, EventView, PAGE_MAX, ResolvedClaim};
 
 /// A ledger as operators see it.
 #[expect(async_fn_in_trait, reason = "only this workspace implements and calls it")]
@@ -41,8 +41,8 @@ pub trait Operator {
     async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal>;
     /// Lists a page of events that are marked. It may be shorter than requested and still have a cursor.
     async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal>;
-    /// Shows an event that is marked.
-    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal>;
+    /// Shows an event that is marked, and how often it was repeated.
+    async fn show_event(&self, key: &str) -> Result<EventView, Refusal>;
     /// Forgets an event, so that it is new again. Returns it as it was.
     async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal>;
     /// Removes expired records, one step at a time.

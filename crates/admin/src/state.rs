@@ -15,6 +15,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::audit_log::AuditLog;
+use crate::histories::Histories;
 
 pub use self::claim_api::ClaimApi;
 pub use self::console_options::{Bodies, ConsoleOptions, UsageSource};
@@ -31,6 +32,8 @@ pub struct Admin {
     pub readiness: Readiness,
     /// The metrics behind `/metrics`.
     pub metrics: PrometheusHandle,
+    /// What was decided about keys.
+    pub histories: Histories,
     /// What the console shows in addition to the ledger.
     pub console: ConsoleOptions,
 }

@@ -8,18 +8,24 @@
 //!   cannot be written, decisions are lost and counted (`ichido_history_lost_total`).
 //! - **Everything is bounded**: recent decisions by number and age, counts by age, sources by number within an hour.
 //! - **A file that cannot be used is set aside**, and the log says so: damaged, or written by another version.
-//! - Each process has a file of its own. [`History`] reads all files of a directory, and merges them.
+//! - Each process has a file of its own. [`History`] reads all files of a directory, and merges them. A file that its process has left
+//!   is cleaned up by the others, and removed when everything in it is too old.
 
+mod cleanup;
+mod files;
 mod read;
 mod record;
 mod recorder;
+mod repeats;
 mod schema;
 mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use read::{By, Count, Entry, Find, History};
+pub use read::{By, Count, Entry, Find, History, SourceCount, is_first, is_repeat, parse_hash};
+pub use record::OTHER as OTHER_SOURCES;
 pub use recorder::Recorder;
+pub use repeats::Repeats;
 pub use settings::{RawHistory, Settings};
 
 /// An error of a history file.

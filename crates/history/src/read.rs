@@ -1,18 +1,23 @@
 //! Reads the histories of one or more instances, and merges them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use rusqlite::{Connection, params};
-use serde::Serialize;
+use rusqlite::{Connection, ToSql};
+use serde::{Deserialize, Serialize};
 
 use crate::record::tag;
 use crate::{Error, schema};
 
 const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
 /// Decisions in one timeline: the newest ones.
 const TIMELINE_MAX: usize = 10_000;
+/// Keys that one request id leads to.
+const KEYS_MAX: usize = 100;
+/// Bytes of a hash that identify a key: as many as the log prints.
+const HASH_BYTES: usize = 8;
 
 /// The files to read.
 #[derive(Clone, Debug)]
@@ -52,8 +57,19 @@ pub struct Count {
     pub latency_max_us: u64,
 }
 
+/// Decisions about keys from one source that have the same result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCount {
+    /// The channel, repository or account. Empty if decisions have no source.
+    pub source: String,
+    /// What was decided.
+    pub result: String,
+    /// How many.
+    pub count: u64,
+}
+
 /// One decision about a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// When, in milliseconds since 1970.
     pub at: u64,
@@ -73,8 +89,27 @@ pub struct Entry {
     pub latency_us: u64,
     /// Whether it was made in the fallback ledger.
     pub degraded: bool,
-    /// A reason, if there is one.
+    /// A reason, or who did it, if that is known.
     pub detail: Option<String>,
+    /// The id of the request, if it had one.
+    pub request_id: Option<String>,
+}
+
+impl Entry {
+    /// Whether the key was known already.
+    pub fn is_repeat(&self) -> bool {
+        is_repeat(&self.result)
+    }
+}
+
+/// Whether a result says that a key was used for the first time.
+pub fn is_first(result: &str) -> bool {
+    ["new", "granted"].contains(&result)
+}
+
+/// Whether a result says that a key was known already.
+pub fn is_repeat(result: &str) -> bool {
+    ["duplicate", "replayed", "in-flight", "in-doubt", "key-reused", "caller-changed"].contains(&result)
 }
 
 /// Which decisions a timeline contains.
@@ -84,11 +119,30 @@ pub enum Find<'a> {
     Key(&'a str),
     /// Those about the key with this hash: at least its first eight bytes.
     Hash(&'a [u8]),
+    /// Those about the keys that the request with this id used.
+    Request(&'a str),
+}
+
+/// The hash in a text, if it is one: at least 16 hexadecimal digits.
+pub fn parse_hash(text: &str) -> Option<Vec<u8>> {
+    hex::decode(text).ok().filter(|hash| hash.len() >= HASH_BYTES)
 }
 
 impl History {
-    /// Finds the files of these directories. A path to a file is that file.
+    /// Finds the files of these directories. A path to a file is that file. It is an error if there are none.
     pub fn open(paths: &[PathBuf]) -> Result<Self, Error> {
+        let found = Self::open_if_any(paths)?;
+        match found.files.is_empty() {
+            true => Err(Error {
+                file: paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+                text: "nothing was recorded here yet".to_owned(),
+            }),
+            false => Ok(found),
+        }
+    }
+
+    /// The same, but a history without files is empty.
+    pub fn open_if_any(paths: &[PathBuf]) -> Result<Self, Error> {
         let mut files = Vec::new();
         for path in paths {
             if path.is_file() {
@@ -105,29 +159,25 @@ impl History {
                 .extend(found.filter(|file| file.extension().is_some_and(|extension| extension == "sqlite")));
         }
         files.sort();
-        match files.is_empty() {
-            true => Err(Error {
-                file: paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
-                text: "nothing was recorded here yet".to_owned(),
-            }),
-            false => Ok(Self { files }),
-        }
+        // Two directories may be the same one.
+        files.dedup();
+        Ok(Self { files })
     }
 
     /// Counts the decisions from one time to another, in milliseconds since 1970, by the hour.
     pub fn counts(&self, by: By, from: u64, to: u64) -> Result<Vec<Count>, Error> {
         let mut sums: BTreeMap<(String, String), [u64; 4]> = BTreeMap::new();
         self.each(|instance, connection| {
-            let group = match by {
-                By::Hour => "CAST(hour * 3600000 AS TEXT)",
-                By::Route => "route",
-                By::Source => "source",
-                By::Instance => "''",
-                By::Result => "result",
+            let (group, table) = match by {
+                By::Hour => ("CAST(hour * 3600000 AS TEXT)", "totals"),
+                By::Route => ("route", "hours"),
+                By::Source => ("source", "hours"),
+                By::Instance => ("''", "totals"),
+                By::Result => ("result", "totals"),
             };
             let sql = format!(
                 "SELECT {group}, result, sum(count), sum(count * degraded), sum(latency_us), max(latency_max_us)
-                 FROM hours WHERE hour BETWEEN ?1 AND ?2 GROUP BY 1, 2"
+                 FROM {table} WHERE hour BETWEEN ?1 AND ?2 GROUP BY 1, 2"
             );
             let hours = [from / HOUR_MS, to / HOUR_MS].map(|hour| i64::try_from(hour).unwrap_or(i64::MAX));
             let mut statement = connection.prepare(&sql)?;
@@ -152,23 +202,79 @@ impl History {
         Ok(counts.collect())
     }
 
+    /// Counts the decisions of whole days by source, from the day of one time to the day of another. Unlike [`By::Source`], this takes
+    /// no longer if there are many routes and hours.
+    pub fn sources(&self, from: u64, to: u64) -> Result<Vec<SourceCount>, Error> {
+        let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let days = [from / DAY_MS, to / DAY_MS].map(|day| i64::try_from(day).unwrap_or(i64::MAX));
+        self.each(|_, connection| {
+            let mut statement = connection.prepare(
+                "SELECT source, result, sum(count) FROM days WHERE day BETWEEN ?1 AND ?2 GROUP BY 1, 2",
+            )?;
+            let mut rows = statement.query(days)?;
+            while let Some(row) = rows.next()? {
+                let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+                *sums.entry((row.get(0)?, row.get(1)?)).or_default() += count;
+            }
+            Ok(())
+        })?;
+        let counts = sums.into_iter().map(|((source, result), count)| SourceCount { source, result, count });
+        Ok(counts.collect())
+    }
+
     /// What was decided about a key, the oldest first.
     pub fn timeline(&self, find: Find<'_>) -> Result<Vec<Entry>, Error> {
+        let mut entries = match find {
+            Find::Key(key) => self.entries("key = ?1", &key)?,
+            Find::Hash(hash) => self.entries("tag = ?1", &tag(hash))?,
+            Find::Request(id) => {
+                let mut found = Vec::new();
+                for tag in self.tags_of_request(id)? {
+                    found.extend(self.entries("tag = ?1", &tag)?);
+                }
+                found
+            }
+        };
+        entries.reverse();
+        entries.sort_by_key(|entry| entry.at);
+        Ok(entries)
+    }
+
+    /// The timeline of what a person has at hand: a key, a hash that the log printed, or the id of a request.
+    pub fn search(&self, text: &str) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.timeline(Find::Key(text))?;
+        if let (true, Some(hash)) = (entries.is_empty(), parse_hash(text)) {
+            entries = self.timeline(Find::Hash(&hash))?;
+        }
+        if entries.is_empty() {
+            entries = self.timeline(Find::Request(text))?;
+        }
+        Ok(entries)
+    }
+
+    fn tags_of_request(&self, id: &str) -> Result<BTreeSet<i64>, Error> {
+        let mut tags = BTreeSet::new();
+        self.each(|_, connection| {
+            let sql = format!("SELECT DISTINCT tag FROM decisions WHERE request_id = ?1 LIMIT {KEYS_MAX}");
+            let mut statement = connection.prepare(&sql)?;
+            for tag in statement.query_map([id], |row| row.get(0))? {
+                tags.insert(tag?);
+            }
+            Ok(())
+        })?;
+        Ok(tags)
+    }
+
+    /// The newest decisions that meet a condition, the newest of each file first.
+    fn entries(&self, condition: &str, value: &dyn ToSql) -> Result<Vec<Entry>, Error> {
         let mut entries = Vec::new();
         self.each(|instance, connection| {
-            let condition = match find {
-                Find::Key(_) => "key = ?1",
-                Find::Hash(_) => "tag = ?1",
-            };
             let sql = format!(
-                "SELECT at, tag, key, route, source, result, latency_us, degraded, detail FROM decisions
+                "SELECT at, tag, key, route, source, result, latency_us, degraded, detail, request_id FROM decisions
                  WHERE {condition} ORDER BY id DESC LIMIT {TIMELINE_MAX}"
             );
             let mut statement = connection.prepare(&sql)?;
-            let mut rows = match find {
-                Find::Key(key) => statement.query(params![key])?,
-                Find::Hash(hash) => statement.query(params![tag(hash)])?,
-            };
+            let mut rows = statement.query([value])?;
             while let Some(row) = rows.next()? {
                 let number =
                     |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
@@ -183,12 +289,11 @@ impl History {
                     latency_us: number(6)?,
                     degraded: row.get(7)?,
                     detail: row.get(8)?,
+                    request_id: row.get(9)?,
                 });
             }
             Ok(())
         })?;
-        entries.reverse();
-        entries.sort_by_key(|entry| entry.at);
         Ok(entries)
     }
 

@@ -1,9 +1,12 @@
 //! A decision, as it waits in the queue and is written to the file.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use ichido_ledger::{Decision, Subject};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Transaction, params};
+
+use crate::settings::Settings;
 
 /// Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -12,8 +15,13 @@ const SOURCES: [&str; 6] = ["source", "channel_id", "repository", "account", "te
 /// Different sources that are counted for one route in one hour. The others are counted together.
 const SOURCES_MAX: usize = 100;
 /// Counts the sources beyond [`SOURCES_MAX`].
-const OTHER: &str = "(other)";
+pub const OTHER: &str = "(other)";
+/// Different sources that are counted for one day, on all routes together.
+const SOURCES_BY_DAY_MAX: usize = 300;
+/// The name of metadata that identifies a request in the logs of the systems it passes.
+const REQUEST_ID: &str = "request_id";
 const HOUR_MS: u64 = 3_600_000;
+const HOURS_PER_DAY: u64 = 24;
 
 /// A decision that waits to be written.
 #[derive(Debug)]
@@ -28,6 +36,7 @@ pub(crate) struct Recorded {
     latency_us: u64,
     degraded: bool,
     detail: Option<Box<str>>,
+    request_id: Option<Box<str>>,
 }
 
 impl Recorded {
@@ -48,6 +57,7 @@ impl Recorded {
             latency_us: u64::try_from(decision.latency.as_micros()).unwrap_or(u64::MAX),
             degraded: decision.is_degraded,
             detail: decision.detail.map(cut),
+            request_id: decision.metadata.and_then(|metadata| metadata.get(REQUEST_ID)).map(cut),
         }
     }
 }
@@ -62,11 +72,13 @@ fn cut(text: &str) -> Box<str> {
     text[..end].into()
 }
 
-/// The sources that are counted by themselves, for each route in the present hour.
+/// The sources that are counted by themselves: for each route in the present hour, and in the present day.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     hour: u64,
     known: HashMap<Box<str>, HashSet<Box<str>>>,
+    day: u64,
+    known_by_day: HashSet<Box<str>>,
 }
 
 impl Sources {
@@ -78,6 +90,19 @@ impl Sources {
         }
         let known = self.known.entry(record.route.clone()).or_default();
         if known.contains(source) || (known.len() < SOURCES_MAX && known.insert(source.clone())) {
+            source
+        } else {
+            OTHER
+        }
+    }
+
+    fn admit_to_day<'a>(&mut self, day: u64, source: &'a str) -> &'a str {
+        if day != self.day {
+            self.day = day;
+            self.known_by_day.clear();
+        }
+        let has_room = self.known_by_day.len() < SOURCES_BY_DAY_MAX;
+        if self.known_by_day.contains(source) || (has_room && self.known_by_day.insert(source.into())) {
             source
         } else {
             OTHER
@@ -108,6 +133,8 @@ impl Kept {
     }
 }
 
+/// Hour, route, source, result, and whether the fallback decided.
+type Group<'a> = (u64, &'a str, &'a str, &'a str, bool);
 /// Number of decisions, and their latencies in microseconds: all together, and the largest.
 type Sums = (u64, u64, u64);
 
@@ -118,12 +145,12 @@ pub(crate) fn write(
     sources: &mut Sources,
 ) -> rusqlite::Result<usize> {
     let (mut kept, mut skipped) = (Kept::default(), 0);
-    let mut sums: HashMap<(u64, &str, &str, &str, bool), Sums> = HashMap::new();
+    let mut sums: HashMap<Group<'_>, Sums> = HashMap::new();
     let transaction = connection.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO decisions (at, tag, key, route, source, result, latency_us, degraded, detail)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO decisions (at, tag, key, route, source, result, latency_us, degraded, detail, request_id)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?;
         for record in records {
             if kept.admit(record) {
@@ -137,6 +164,7 @@ pub(crate) fn write(
                     i64::try_from(record.latency_us).unwrap_or(i64::MAX),
                     record.degraded,
                     record.detail.as_deref(),
+                    record.request_id.as_deref(),
                 ])?;
             } else {
                 skipped += 1;
@@ -146,37 +174,75 @@ pub(crate) fn write(
             let sum = sums.entry((hour, &record.route, source, record.result, record.degraded)).or_default();
             *sum = (sum.0 + 1, sum.1 + record.latency_us, sum.2.max(record.latency_us));
         }
-        let mut add = transaction.prepare_cached(
-            "INSERT INTO hours (hour, route, source, result, degraded, count, latency_us, latency_max_us)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-             ON CONFLICT DO UPDATE SET count = count + excluded.count, latency_us = latency_us + excluded.latency_us,
-                 latency_max_us = max(latency_max_us, excluded.latency_max_us)",
-        )?;
-        for ((hour, route, source, result, degraded), (count, total, max)) in sums {
-            let [hour, count, total, max] =
-                [hour, count, total, max].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-            add.execute(params![hour, route, source, result, degraded, count, total, max])?;
-        }
+        add(&transaction, &sums, sources)?;
     }
     transaction.commit()?;
     Ok(skipped)
 }
 
-/// Removes what is too old, and the oldest decisions if there are too many.
-pub(crate) fn prune(
-    connection: &Connection,
-    now_ms: u64,
-    decisions_max: u64,
-    decisions_ms: u64,
-    counts_ms: u64,
+/// Adds sums to the counts: by hour, route and source, by hour alone, and by day and source.
+fn add(
+    transaction: &Transaction<'_>,
+    sums: &HashMap<Group<'_>, Sums>,
+    sources: &mut Sources,
 ) -> rusqlite::Result<()> {
+    let mut by_source = transaction.prepare_cached(
+        "INSERT INTO hours (hour, route, source, result, degraded, count, latency_us, latency_max_us)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, latency_us = latency_us + excluded.latency_us,
+             latency_max_us = max(latency_max_us, excluded.latency_max_us)",
+    )?;
+    let mut by_hour = transaction.prepare_cached(
+        "INSERT INTO totals (hour, result, degraded, count, latency_us, latency_max_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, latency_us = latency_us + excluded.latency_us,
+             latency_max_us = max(latency_max_us, excluded.latency_max_us)",
+    )?;
+    let mut by_day = transaction.prepare_cached(
+        "INSERT INTO days (day, source, result, count) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT DO UPDATE SET count = count + excluded.count",
+    )?;
+    for ((hour, route, source, result, degraded), (count, total, max)) in sums {
+        let day = hour / HOURS_PER_DAY;
+        let day_source = sources.admit_to_day(day, source);
+        let [hour, day, count, total, max] =
+            [*hour, day, *count, *total, *max].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        by_source.execute(params![hour, route, source, result, degraded, count, total, max])?;
+        by_hour.execute(params![hour, result, degraded, count, total, max])?;
+        by_day.execute(params![day, day_source, result, count])?;
+    }
+    Ok(())
+}
+
+/// How much of a file is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) decisions_max: u64,
+    pub(crate) decisions_ms: u64,
+    pub(crate) counts_ms: u64,
+}
+
+impl Limits {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let Settings { decisions_max, decisions_age, counts_age, .. } = settings;
+        Self { decisions_max: *decisions_max, decisions_ms: ms(*decisions_age), counts_ms: ms(*counts_age) }
+    }
+}
+
+/// Removes what is too old, and the oldest decisions if there are too many.
+pub(crate) fn prune(connection: &Connection, now_ms: u64, limits: &Limits) -> rusqlite::Result<()> {
+    let Limits { decisions_max, decisions_ms, counts_ms } = *limits;
     let before = |age: u64| i64::try_from(now_ms.saturating_sub(age)).unwrap_or(i64::MAX);
     let max = i64::try_from(decisions_max).unwrap_or(i64::MAX);
     connection.execute(
         "DELETE FROM decisions WHERE id <= (SELECT coalesce(max(id), 0) FROM decisions) - ?1 OR at < ?2",
         params![max, before(decisions_ms)],
     )?;
-    let hour_ms = i64::try_from(HOUR_MS).unwrap_or(i64::MAX);
-    connection.execute("DELETE FROM hours WHERE hour < ?1", [before(counts_ms) / hour_ms])?;
+    let [hour_ms, day_hours] =
+        [HOUR_MS, HOURS_PER_DAY].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    let hour = before(counts_ms) / hour_ms;
+    connection.execute("DELETE FROM hours WHERE hour < ?1", [hour])?;
+    connection.execute("DELETE FROM totals WHERE hour < ?1", [hour])?;
+    connection.execute("DELETE FROM days WHERE day < ?1", [hour / day_hours])?;
     Ok(())
 }

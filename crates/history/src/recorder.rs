@@ -1,7 +1,7 @@
 //! Records decisions in a thread of its own.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,9 +11,9 @@ use ichido_ledger::{Decision, Observer};
 use metrics::{Counter, counter};
 use rusqlite::Connection;
 
-use crate::record::{self, Recorded, Sources};
+use crate::record::{self, Limits, Recorded, Sources};
 use crate::settings::Settings;
-use crate::{Error, schema};
+use crate::{Error, cleanup, files, schema};
 
 /// Decisions that wait to be written. Further ones are lost, and counted.
 const QUEUE_MAX: usize = 16 * 1024;
@@ -21,8 +21,8 @@ const QUEUE_MAX: usize = 16 * 1024;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// How often old decisions are removed.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
-/// Processes that can use one directory at the same time.
-const FILES_MAX: u32 = 64;
+/// How often files that no process uses are cleaned up.
+const CLEAN_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Records what a ledger decides.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Recorder {
             .mode(0o700)
             .create(&settings.dir)
             .map_err(|error| failed(&error))?;
-        let (path, lock) = take_file(&settings.dir).map_err(|error| failed(&error))?;
+        let (path, lock) = files::take(&settings.dir).map_err(|error| failed(&error))?;
         let queue = Arc::new(Queue {
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -110,6 +110,7 @@ impl Recorder {
             connection: None,
             sources: Sources::default(),
             pruned_at: None,
+            cleaned_at: None,
             unpruned: 0,
             has_failed: false,
             settings,
@@ -141,18 +142,6 @@ impl Drop for Recorder {
     }
 }
 
-/// The first file of the directory that no other process has locked.
-fn take_file(dir: &Path) -> std::io::Result<(PathBuf, File)> {
-    for number in 1..=FILES_MAX {
-        let lock = dir.join(format!("history-{number}.lock"));
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
-        if lock.try_lock().is_ok() {
-            return Ok((dir.join(format!("history-{number}.sqlite")), lock));
-        }
-    }
-    Err(std::io::Error::other(format!("{FILES_MAX} processes are using it already")))
-}
-
 struct Writer {
     queue: Arc<Queue>,
     path: PathBuf,
@@ -161,6 +150,7 @@ struct Writer {
     sources: Sources,
     /// On the steady clock.
     pruned_at: Option<Duration>,
+    cleaned_at: Option<Duration>,
     /// Decisions that were written since.
     unpruned: u64,
     /// Whether the last write failed. An outage is logged once.
@@ -194,6 +184,9 @@ impl Writer {
         if let Err(error) = self.write(&[]).and_then(|()| self.prune()) {
             tracing::warn!(file = %self.path.display(), %error, "cannot remove old decisions");
         }
+        if self.cleaned_at.is_none() {
+            self.clean();
+        }
     }
 
     fn write(&mut self, records: &[Recorded]) -> rusqlite::Result<()> {
@@ -217,15 +210,23 @@ impl Writer {
             self.prune()?;
             self.pruned_at = Some(now);
         }
+        if self.cleaned_at.is_none_or(|at| now.saturating_sub(at) >= CLEAN_INTERVAL) {
+            self.clean();
+        }
         Ok(())
+    }
+
+    /// Cleans up after processes that have ended.
+    fn clean(&mut self) {
+        let Settings { dir, clock, .. } = &self.settings;
+        cleanup::clean(dir, &self.path, clock.now().0, &Limits::of(&self.settings));
+        self.cleaned_at = Some(clock.steady());
     }
 
     /// Removes what is too old or too much.
     fn prune(&mut self) -> rusqlite::Result<()> {
         let Some(connection) = &self.connection else { return Ok(()) };
-        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let Settings { decisions_max, decisions_age, counts_age, clock, .. } = &self.settings;
-        record::prune(connection, clock.now().0, *decisions_max, ms(*decisions_age), ms(*counts_age))?;
+        record::prune(connection, self.settings.clock.now().0, &Limits::of(&self.settings))?;
         self.unpruned = 0;
         Ok(())
     }

@@ -7,18 +7,30 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 /// The version of the tables. A file of another version is set aside.
-const VERSION: i64 = 1;
+///
+/// `totals` and `days` repeat what `hours` says, in few enough rows for a page: `hours` may have a million.
+const VERSION: i64 = 2;
 const TABLES: &str = "
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY, at INTEGER NOT NULL, tag INTEGER NOT NULL, key TEXT NOT NULL, route TEXT NOT NULL,
-    source TEXT, result TEXT NOT NULL, latency_us INTEGER NOT NULL, degraded INTEGER NOT NULL, detail TEXT
+    source TEXT, result TEXT NOT NULL, latency_us INTEGER NOT NULL, degraded INTEGER NOT NULL, detail TEXT, request_id TEXT
 );
 CREATE INDEX decisions_tag ON decisions (tag);
 CREATE INDEX decisions_key ON decisions (key);
+CREATE INDEX decisions_request ON decisions (request_id) WHERE request_id IS NOT NULL;
 CREATE TABLE hours (
     hour INTEGER NOT NULL, route TEXT NOT NULL, source TEXT NOT NULL, result TEXT NOT NULL, degraded INTEGER NOT NULL,
     count INTEGER NOT NULL, latency_us INTEGER NOT NULL, latency_max_us INTEGER NOT NULL,
     PRIMARY KEY (hour, route, source, result, degraded)
+) WITHOUT ROWID;
+CREATE TABLE totals (
+    hour INTEGER NOT NULL, result TEXT NOT NULL, degraded INTEGER NOT NULL,
+    count INTEGER NOT NULL, latency_us INTEGER NOT NULL, latency_max_us INTEGER NOT NULL,
+    PRIMARY KEY (hour, result, degraded)
+) WITHOUT ROWID;
+CREATE TABLE days (
+    day INTEGER NOT NULL, source TEXT NOT NULL, result TEXT NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY (day, source, result)
 ) WITHOUT ROWID;
 CREATE TABLE instance (name TEXT NOT NULL);
 ";
@@ -72,6 +84,12 @@ fn try_open(path: &Path, instance: &str) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Opens a file that its process has left, to remove what is old. `None` if it is not a history of this version.
+pub(crate) fn open_abandoned(path: &Path) -> rusqlite::Result<Option<Connection>> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    Ok((version(&connection)? == VERSION).then_some(connection))
+}
+
 /// Opens a file to read. `None` if it is not a history of this version.
 pub(crate) fn open_to_read(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -99,15 +117,25 @@ pub(crate) fn is_unusable(error: &rusqlite::Error) -> bool {
 }
 
 /// Renames a file, with its log. Returns its new name.
-fn set_aside(path: &Path) -> Option<PathBuf> {
+pub(crate) fn set_aside(path: &Path) -> Option<PathBuf> {
     let aside = (1..1_000)
         .map(|number| extended(path, &format!(".unusable-{number}")))
         .find(|path| !path.exists())?;
+    remove_log(path);
+    std::fs::rename(path, &aside).ok()?;
+    Some(aside)
+}
+
+/// Removes a file, with its log.
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+    remove_log(path);
+    std::fs::remove_file(path)
+}
+
+fn remove_log(path: &Path) {
     for suffix in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(extended(path, suffix));
     }
-    std::fs::rename(path, &aside).ok()?;
-    Some(aside)
 }
 
 fn extended(path: &Path, suffix: &str) -> PathBuf {

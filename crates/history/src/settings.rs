@@ -20,6 +20,8 @@ pub struct RawHistory {
     /// The directory in which `ichido gateway`, `claims` and `run` record their decisions, or `off`.
     #[schemars(extend("x-env" = "ICHIDO_HISTORY_DIR"))]
     pub dir: PathBuf,
+    /// Directories of other instances' histories. The console, the API and `ichido events` merge them with `dir`.
+    pub merge: Vec<PathBuf>,
     /// Recent decisions that are kept one by one.
     #[schemars(range(min = 1))]
     pub decisions_max: u64,
@@ -33,7 +35,8 @@ pub struct RawHistory {
 
 impl Default for RawHistory {
     fn default() -> Self {
-        Self { dir: "data/history".into(), decisions_max: 200_000, decisions_days: 7, counts_days: 30 }
+        let (dir, merge) = ("data/history".into(), Vec::new());
+        Self { dir, merge, decisions_max: 200_000, decisions_days: 7, counts_days: 30 }
     }
 }
 
@@ -55,11 +58,20 @@ pub struct Settings {
 }
 
 impl RawHistory {
+    /// The directories to read: this one, unless it is off, and those of other instances.
+    pub fn readable(self) -> Vec<PathBuf> {
+        let own = Some(self.dir).filter(|dir| dir.as_os_str() != OFF);
+        own.into_iter().chain(self.merge).collect()
+    }
+
     /// Checks the section. `None` if nothing is to be recorded.
     pub fn check(self, instance: String, clock: Arc<dyn Clock>) -> Result<Option<Settings>, Invalid> {
         let invalid = |name: &str, problem: &str| Err(Invalid::new(format!("history.{name}"), problem));
         if self.dir.as_os_str().is_empty() {
             return invalid("dir", "is empty; name a directory, or \"off\"");
+        }
+        if self.merge.iter().any(|dir| dir.as_os_str().is_empty()) {
+            return invalid("merge", "contains an empty path");
         }
         if self.decisions_max == 0 {
             return invalid(

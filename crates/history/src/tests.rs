@@ -7,7 +7,7 @@ use std::time::Duration;
 use ichido_core::{Key, ManualClock, MarkKey, Metadata, Scope, Timestamp};
 use ichido_ledger::{Decision, Observer, Subject};
 
-use crate::{By, Count, Find, History, Recorder, Settings};
+use crate::{By, Count, Find, History, Recorder, Repeats, Settings, SourceCount};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -140,6 +140,9 @@ fn everything_is_bounded() {
     };
     assert_eq!(count(&|_| true), 10_000, "everything is counted");
     assert_eq!(count(&|source| source == "(other)"), 9_900, "100 channels, and the others together");
+    let by_day = read(dir.path()).sources(START.0, START.0).unwrap();
+    let in_day = |SourceCount { count, .. }: &SourceCount| *count;
+    assert_eq!((by_day.iter().map(in_day).sum::<u64>(), by_day.len() <= 2 * 102), (10_000, true));
     let newest = timeline(dir.path(), 9_999);
     assert_eq!(newest.len(), 1, "repeats are kept one by one, however many decisions there are");
     let kept = (0..10_000).step_by(100).filter(|number| !timeline(dir.path(), *number).is_empty()).count();
@@ -169,6 +172,92 @@ fn old_decisions_are_removed_from_an_idle_history() {
     drop(Recorder::start(settings(dir.path(), Timestamp(START.0 + 8 * 24 * HOUR_MS))).unwrap());
     assert_eq!(timeline(dir.path(), 1).len(), 0);
     assert_eq!(counts(dir.path(), By::Source), [row("C1", "new", 1)], "counts are kept longer");
+}
+
+/// A request that names several keys, on two instances, is found by its id with everything else that happened to its keys.
+#[test]
+fn timeline_is_found_by_request_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (start(dir.path()), start(dir.path()));
+    let (key, other) = (MarkKey::new("E1").unwrap(), MarkKey::new("E2").unwrap());
+    let metadata = Metadata::new([("request_id".to_owned(), "req-1".to_owned())]).unwrap();
+    let mut at = START.0;
+    for (recorder, key, metadata, result) in [
+        (&one, &key, Some(&metadata), "new"),
+        (&two, &key, None, "duplicate"),
+        (&two, &other, Some(&metadata), "new"),
+        (&two, &MarkKey::new("E3").unwrap(), None, "new"),
+    ] {
+        at += 1;
+        let (at, subject, latency) = (Timestamp(at), Subject::Mark(key), Duration::ZERO);
+        let (detail, is_degraded) = (None, false);
+        recorder.decided(&Decision { at, subject, metadata, result, detail, latency, is_degraded });
+    }
+    drop((one, two));
+    let history = read(dir.path());
+    let found = history.timeline(Find::Request("req-1")).unwrap();
+    let found: Vec<_> =
+        found.iter().map(|entry| (&*entry.key, &*entry.result, entry.request_id.as_deref())).collect();
+    assert_eq!(
+        found,
+        [("E1", "new", Some("req-1")), ("E1", "duplicate", None), ("E2", "new", Some("req-1"))]
+    );
+    for text in ["req-1", "E1", &key.index().to_string()] {
+        assert!(history.search(text).unwrap().len() >= 2, "{text}");
+    }
+    assert!(history.search("req-2").unwrap().is_empty());
+}
+
+#[test]
+fn repeats_are_those_of_the_present_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = start(dir.path());
+    let at = |seconds: u64| Timestamp(START.0 + seconds * 1_000);
+    for (seconds, result) in
+        [(0, "new"), (1, "duplicate"), (2, "forgotten"), (3, "new"), (4, "duplicate"), (5, "duplicate")]
+    {
+        event(&recorder, at(seconds), "E1", "C1", result);
+    }
+    event(&recorder, at(500), "E2", "C1", "duplicate");
+    recorder.close();
+    let repeats = |number, seconds| Repeats::of(&timeline(dir.path(), number), at(seconds).0);
+    assert_eq!(repeats(1, 3), Some(Repeats { count: 2, is_complete: true }), "it was forgotten in between");
+    assert_eq!(repeats(1, 4_000), None, "what was recorded is about an earlier mark");
+    assert_eq!(
+        repeats(2, 400),
+        Some(Repeats { count: 1, is_complete: false }),
+        "another instance saw it first"
+    );
+    assert_eq!(repeats(3, 0), None);
+}
+
+#[test]
+fn files_that_no_process_uses_are_cleaned_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two, three) = (start(dir.path()), start(dir.path()), start(dir.path()));
+    event(&two, START, "E2", "C1", "new");
+    event(&three, START, "E3", "C1", "new");
+    three.close();
+    drop((one, two));
+    std::fs::write(dir.path().join("history-9.sqlite"), b"x".repeat(4_096)).unwrap();
+    let start_later = |days: u64| {
+        let later = Timestamp(START.0 + days * 24 * HOUR_MS);
+        drop(Recorder::start(settings(dir.path(), later)).unwrap());
+    };
+    let databases =
+        || files(dir.path()).into_iter().filter(|name| name.contains("sqlite")).collect::<Vec<_>>();
+    start_later(8);
+    assert_eq!(
+        databases(),
+        ["history-1.sqlite", "history-2.sqlite", "history-3.sqlite", "history-9.sqlite.unusable-1"]
+    );
+    assert!(timeline(dir.path(), 2).is_empty(), "its process is gone, and its keys go in time");
+    start_later(31);
+    assert_eq!(databases(), ["history-1.sqlite", "history-3.sqlite", "history-9.sqlite.unusable-1"]);
+    assert_eq!(counts(dir.path(), By::Source), [row("C1", "new", 1)], "a file in use is left alone");
+    // The file that was set aside is as old as the machine's clock says.
+    start_later(365 * 100);
+    assert_eq!(databases(), ["history-1.sqlite", "history-3.sqlite"]);
 }
 
 #[test]

@@ -119,6 +119,12 @@ impl Settings {
         self.check("history", |raw: RawHistory| raw.check(instance, clock))
     }
 
+    /// The histories to read: that of this machine, and those of other instances.
+    pub(crate) fn histories(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.history()?;
+        Ok(self.sources.section::<RawHistory>("history")?.readable())
+    }
+
     /// The settings of the meter.
     pub(crate) fn meter(&self) -> Result<meter::Settings, Failure> {
         self.check("meter", meter::Settings::check)

@@ -38,6 +38,8 @@ pub struct Ledger {
     waiters: Arc<Waiters>,
     tasks: TaskTracker,
     renewals: Renewals,
+    /// Who uses this handle, if that is an operator.
+    operator: Option<Arc<str>>,
 }
 
 /// The renewals of a ledger.
@@ -61,7 +63,12 @@ impl Ledger {
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
         let backend = RetryingBackend::new(backend, Arc::new(settings));
         let (tasks, renewals) = (TaskTracker::new(), Renewals::default());
-        Self { backend, fallback: None, waiters: Arc::default(), tasks, renewals }
+        Self { backend, fallback: None, waiters: Arc::default(), tasks, renewals, operator: None }
+    }
+
+    /// The same ledger for an operator. The observer learns who resolved or forgot a key, and why, from this text.
+    pub fn on_behalf_of(&self, operator: impl Into<Arc<str>>) -> Self {
+        Self { operator: Some(operator.into()), ..self.clone() }
     }
 
     /// The same ledger for callers that prefer answers from a local ledger over errors during an outage.

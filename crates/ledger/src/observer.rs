@@ -22,7 +22,7 @@ pub struct Decision<'a> {
     pub metadata: Option<&'a Metadata>,
     /// What was decided, as one word.
     pub result: &'static str,
-    /// A reason, if there is one.
+    /// A reason, or which operator did it, if there is one.
     pub detail: Option<&'a str>,
     /// How long the ledger took.
     pub latency: Duration,

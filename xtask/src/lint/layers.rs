@@ -51,6 +51,7 @@ const LAYERS: &[(&str, May)] = &[
         May::Use(&[
             "ichido-core",
             "ichido-delivery",
+            "ichido-history",
             "ichido-http",
             "ichido-ledger",
             "ichido-meter",

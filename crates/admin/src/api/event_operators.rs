@@ -7,8 +7,8 @@ use super::event_schemas::{EventPage, EventParameters, ListParameters, MarkedEve
 use super::operators::{ApiResult, ValidJson, ValidQuery, check_limit, check_reason, list_problem};
 use super::problems::{AccessProblems, BodyProblems, EventProblems, LedgerProblems};
 use crate::audit_log::Actor;
-use crate::operator::Operator;
 use crate::operator::wire::{EventListQuery, EventSelector, ForgetEventBody};
+use crate::operator::{EventView, Operator};
 use crate::state::AppState;
 
 /// Lists the events that are marked, page by page.
@@ -30,7 +30,7 @@ pub(super) async fn list(
     page.map(Json).map_err(|refusal| list_problem(refusal, query.cursor.is_some()))
 }
 
-/// Shows an event that is marked.
+/// Shows an event that is marked, and how often it was repeated.
 #[utoipa::path(
     get, path = "/v1/events/one", operation_id = "showEvent", tag = "operators", params(EventParameters),
     responses(
@@ -41,7 +41,7 @@ pub(super) async fn list(
 pub(super) async fn one(
     State(app): State<AppState>,
     ValidQuery(selector): ValidQuery<EventSelector>,
-) -> ApiResult<MarkSummary> {
+) -> ApiResult<EventView> {
     Ok(Json(app.operator().show_event(&selector.key).await?))
 }
 

@@ -61,4 +61,17 @@ pub(super) struct MarkedEvent {
     /// Marked by this process during an outage, and not handed over to the ledger yet. Left out if false.
     #[schema(required = false)]
     local: bool,
+    /// How often the event was repeated, as far as the history tells; null if it does not. Left out in lists.
+    #[schema(required = false)]
+    repeats: Option<EventRepeats>,
+}
+
+/// How often an event was repeated, as the histories of this process tell.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventRepeats {
+    /// Repeats that were recorded.
+    count: u64,
+    /// Whether the history reaches back to the first delivery. Otherwise there may have been more.
+    is_complete: bool,
 }

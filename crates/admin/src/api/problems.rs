@@ -20,8 +20,9 @@ const NO_SUCH_CLAIM: &str = "NoSuchClaim";
 const NO_SUCH_EVENT: &str = "NoSuchEvent";
 const LEFT_AS_IT_IS: &str = "LeftAsItIs";
 const UNSUPPORTED: &str = "Unsupported";
+const HISTORY_UNAVAILABLE: &str = "HistoryUnavailable";
 
-const PROBLEMS: [(&str, &str); 14] = [
+const PROBLEMS: [(&str, &str); 15] = [
     (
         INVALID,
         "The request is invalid, or a value is outside its limits. Nothing was done, and no event was marked. The problem \
@@ -51,6 +52,7 @@ const PROBLEMS: [(&str, &str); 14] = [
     (NO_SUCH_CLAIM, "There is no such claim."),
     (NO_SUCH_EVENT, "There is no such event."),
     (LEFT_AS_IT_IS, "Several claims have this key, or the state of the claim does not allow this."),
+    (HISTORY_UNAVAILABLE, "Nothing is recorded (history.dir is off), or a history file cannot be read."),
     (UNSUPPORTED, "Only file: ledgers support this. Use the tools of the database server."),
 ];
 
@@ -106,6 +108,11 @@ responses! {
         "400" => INVALID,
         "500" => LEDGER_FAILED,
         "503" => LEDGER_UNAVAILABLE,
+    }
+    /// Problems of every path that reads the history.
+    HistoryProblems {
+        "400" => INVALID,
+        "503" => HISTORY_UNAVAILABLE,
     }
     /// Problems of every path that reads a body.
     BodyProblems {

@@ -100,6 +100,7 @@ pub(super) async fn claim(
     let body = html! {
         @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
         (facts(&about(&claim, &claim_view, t)))
+        (view.timeline_link(&claim.index))
         @if view.may_act() { (actions(&claim, t)) }
         (metadata(&claim.metadata, t))
         (outcome(&claim_view, console.bodies(), t))

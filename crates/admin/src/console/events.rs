@@ -4,7 +4,8 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
 use ichido_core::Timestamp;
-use ichido_ledger::{Listing, MarkPage, MarkQuery, MarkSummary};
+use ichido_history::Repeats;
+use ichido_ledger::{Listing, MarkPage, MarkQuery};
 use maud::{Markup, html};
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -13,10 +14,10 @@ use super::Console;
 use super::claim::metadata;
 use super::claims::{ROWS, TIMEOUT, describe};
 use super::form::OperatorForm;
-use super::page::{Section, View, facts, link, table_under_heading, time};
+use super::page::{Section, View, facts, link, number, table_under_heading, time};
 use super::translations::Translations;
 use crate::browser::see_other;
-use crate::operator::{Operator, REASON_CHARS_MAX, Refusal, instance, is_reason};
+use crate::operator::{EventView, Operator, REASON_CHARS_MAX, Refusal, instance, is_reason};
 use ichido_serve::visible;
 
 #[derive(Debug, Default, Deserialize)]
@@ -130,12 +131,14 @@ pub(super) async fn event(
     Query(query): Query<EventQuery>,
 ) -> Response {
     let t = view.t;
-    let event = match console.app.operator().show_event(&query.key).await {
-        Ok(event) => event,
+    let shown = match console.app.operator().show_event(&query.key).await {
+        Ok(shown) => shown,
         Err(refusal) => return refused(&view, refusal),
     };
+    let event = &shown.event;
     let body = html! {
-        (facts(&about(&event, t)))
+        (facts(&about(&shown, t)))
+        (view.timeline_link(&event.index))
         @if view.may_act() {
             section aria-labelledby="again" {
                 h2 #again { (t.run_again_heading) }
@@ -163,12 +166,13 @@ pub(super) async fn confirm(
     if !view.may_act() {
         return view.error_page(StatusCode::FORBIDDEN, Section::Events, t.read_only);
     }
-    let event = match console.app.operator().show_event(&query.key).await {
-        Ok(event) => event,
+    let shown = match console.app.operator().show_event(&query.key).await {
+        Ok(shown) => shown,
         Err(refusal) => return refused(&view, refusal),
     };
+    let event = &shown.event;
     let body = html! {
-        (facts(&about(&event, t)))
+        (facts(&about(&shown, t)))
         p.notice.warn { (t.forget_event_means) }
         form.confirm method="post" action="/events/forget" {
             (view.csrf_field())
@@ -195,7 +199,7 @@ pub(super) async fn forget(view: View, State(console): State<Console>, form: Ope
     }
     // The operator confirmed this mark, not one that was made since.
     let now = console.app.operator().show_event(&text("key")).await;
-    if now.is_ok_and(|event| event.first_seen.0.to_string() != text("first_seen")) {
+    if now.is_ok_and(|shown| shown.event.first_seen.0.to_string() != text("first_seen")) {
         return view.error_page(StatusCode::CONFLICT, Section::Events, t.event_changed);
     }
     let result = console.app.forget_event(view.actor(), text("key"), reason).await;
@@ -206,13 +210,24 @@ pub(super) async fn forget(view: View, State(console): State<Console>, form: Ope
     }
 }
 
-fn about(event: &MarkSummary, t: &'static Translations) -> Vec<(&'static str, Markup)> {
+fn about(shown: &EventView, t: &'static Translations) -> Vec<(&'static str, Markup)> {
+    let EventView { event, repeats } = shown;
     let mut rows = vec![(
         t.key,
         html! { span.key { (visible(&event.key)) } @if event.local { " " (t.not_handed_over) } },
     )];
     rows.push((t.first_seen, first_seen(event.first_seen)));
     rows.extend(instance(event).map(|instance| (t.instance, html! { span.key { (visible(instance)) } })));
+    rows.push((
+        t.repeats,
+        html! {
+            @match repeats {
+                Some(Repeats { count, is_complete: true }) => (number(*count)),
+                Some(Repeats { count, is_complete: false }) => { (t.at_least) " " (number(*count)) },
+                None => (t.unknown),
+            }
+        },
+    ));
     rows.extend(event.expires_at.map(|at| (t.expires_at, time(at))));
     rows.push((t.index, html! { code.key { (event.index) } }));
     rows

@@ -21,6 +21,7 @@ pub(super) enum Section {
     Overview,
     Claims,
     Events,
+    History,
     Delivery,
     Usage,
     /// Sign-in and error pages.
@@ -121,11 +122,12 @@ impl View {
 
     fn navigation(&self, here: Section) -> Markup {
         let t = self.t;
-        let Sections { ledger, delivery, usage } = self.sections;
+        let Sections { ledger, history, delivery, usage } = self.sections;
         let links = [
             (ledger, Section::Overview, "/", t.overview),
             (ledger, Section::Claims, "/claims", t.claims),
             (ledger, Section::Events, "/events", t.events),
+            (history, Section::History, "/history", t.history),
             (delivery, Section::Delivery, "/delivery", t.delivery),
             (usage, Section::Usage, "/usage", t.usage),
         ];
@@ -165,6 +167,15 @@ impl View {
                 (self.csrf_field())
                 @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                 button type="submit" class=(class) { (label) }
+            }
+        }
+    }
+
+    /// A link to what the history tells about a key, if there is a history.
+    pub(super) fn timeline_link(&self, index: &str) -> Markup {
+        html! {
+            @if self.sections.history {
+                p { a href=(link("/history/timeline", &[("hash", index)])) { (self.t.show_timeline) } }
             }
         }
     }
@@ -234,6 +245,11 @@ pub(super) fn time(at: Timestamp) -> Markup {
 /// The time of day.
 pub(super) fn clock(ms: u64) -> String {
     moment(ms).strftime("%H:%M:%S").to_string()
+}
+
+/// A moment in the given format.
+pub(super) fn hour_label(ms: u64, format: &str) -> String {
+    moment(ms).strftime(format).to_string()
 }
 
 fn moment(ms: u64) -> jiff::Zoned {

@@ -224,6 +224,66 @@ translations! {
     result_event_forgotten: "The event was forgotten. If it is delivered again, it is processed again.",
         "イベントの記録を取り消しました。再び配信されると、もう一度処理されます。";
 
+    // History
+    period: "Period", "期間";
+    last_7_days: "7 days", "7 日間";
+    last_30_days: "30 days", "30 日間";
+    history_off: "Nothing is recorded, because history.dir is \"off\".", "history.dir が \"off\" のため、履歴は記録されていません。";
+    nothing_recorded: "Nothing was recorded in this period.", "この期間の記録はありません。";
+    find_in_history: "Key, hash or request ID", "キー・ハッシュ・リクエスト ID";
+    show_timeline: "Show timeline", "経過を表示";
+    received: "Received", "受信";
+    received_hint: "requests with a key, and events", "キー付きのリクエストとイベント";
+    repeats: "Repeats", "重複";
+    repeats_hint: "with a key that was known", "既知のキーによるもの";
+    repeat_rate_hint: "repeats among everything received", "受信全体に占める重複の割合";
+    doubts_hint: "claims, and requests that met one", "結果未確定の claim と、それに当たったリクエスト";
+    without_ledger: "Degraded", "縮退";
+    without_ledger_hint: "decided by the fallback, or failed", "フォールバックによる判定、または失敗";
+    received_by_hour: "Received by hour and day (UTC)", "日別・時間帯別の受信件数（UTC）";
+    repeats_by_source: "Repeats by source", "発生元別の重複";
+    no_repeats: "No repeats in this period.", "この期間に重複はありません。";
+    source: "Source", "発生元";
+    latency_mean: "Mean latency of the ledger", "台帳の平均応答時間";
+    latency_slowest: "Slowest answer of the ledger", "台帳の最大応答時間";
+    degraded_periods: "Degraded periods", "縮退期間";
+    never_degraded: "The ledger was always available.", "台帳は常に利用できました。";
+    from_time: "From", "開始";
+    to_time: "Until", "終了";
+    by_fallback: "By the fallback", "フォールバックによる判定";
+    ledger_unavailable: "Ledger unavailable", "台帳の利用不可";
+    timeline: "Timeline", "キーの経過";
+    decisions: "Decisions, oldest first", "判定（古い順）";
+    decision_head: "Decision", "判定";
+    newest_only: "Only the latest 500 are listed. Recorded in all:", "新しいものから 500 件だけを表示しています。記録された総数:";
+    nothing_found: "Nothing was recorded about this. The history keeps recent decisions only.",
+        "該当する記録はありません。履歴に残るのは最近の判定だけです。";
+    first_not_recorded: "before the recorded decisions, or on another instance", "記録の範囲より前、または別のインスタンス";
+    resolved: "Operator", "運用者の操作";
+    request_id: "Request ID", "リクエスト ID";
+    latency: "Latency", "応答時間";
+    back_to_history: "Back to history", "履歴に戻る";
+    at_least: "at least", "少なくとも";
+    unknown: "unknown", "不明";
+    decided_new: "new", "新規";
+    decided_duplicate: "duplicate", "重複";
+    decided_granted: "allowed to run", "実行を許可";
+    decided_replayed: "stored response returned", "保存済みの応答を返却";
+    decided_in_flight: "still running", "処理中";
+    decided_in_doubt: "refused: in doubt", "拒否（結果未確定）";
+    decided_key_reused: "refused: key used for another request", "拒否（別のリクエストで使用済みのキー）";
+    decided_caller_changed: "refused: key of another caller", "拒否（別の呼び出し元のキー）";
+    decided_unavailable: "ledger unavailable", "台帳を利用できず";
+    decided_stale: "too late: settled already", "無効（すでに確定済み）";
+    decided_renewed: "lease renewed", "リースを更新";
+    decided_completed: "completed", "完了";
+    decided_released: "released: nothing happened", "解放（未実行）";
+    decided_declared: "in doubt", "結果未確定";
+    decided_done: "resolved: it happened", "解決（実行された）";
+    decided_absent: "resolved: it did not happen", "解決（実行されていない）";
+    decided_freed: "released by an operator", "運用者が解放";
+    decided_forgotten: "forgotten by an operator", "運用者が取り消し";
+
     // Delivery
     no_delivery: "This process does not deliver.", "このプロセスは配送を行いません。";
     lane_is_held: "Sending is on hold until an operator acts:", "送信を停止しています。運用者の対応が必要です:";
@@ -340,6 +400,36 @@ impl Translations {
             Holder::Process => self.holder_process,
             Holder::Remote => self.holder_remote,
         }
+    }
+
+    /// A decision of the ledger. One that a newer version recorded is shown as it is.
+    pub(super) fn decision<'a>(&self, result: &'a str) -> &'a str {
+        match result {
+            "new" => self.decided_new,
+            "duplicate" => self.decided_duplicate,
+            "granted" => self.decided_granted,
+            "replayed" => self.decided_replayed,
+            "in-flight" => self.decided_in_flight,
+            "in-doubt" => self.decided_in_doubt,
+            "key-reused" => self.decided_key_reused,
+            "caller-changed" => self.decided_caller_changed,
+            "unavailable" => self.decided_unavailable,
+            "stale" => self.decided_stale,
+            "renewed" => self.decided_renewed,
+            "completed" => self.decided_completed,
+            "released" => self.decided_released,
+            "declared-in-doubt" => self.decided_declared,
+            "resolved-as-done" => self.decided_done,
+            "resolved-as-absent" => self.decided_absent,
+            "released-by-operator" => self.decided_freed,
+            "forgotten" => self.decided_forgotten,
+            other => other,
+        }
+    }
+
+    /// The name of a period of the history.
+    pub(super) fn days(&self, days: usize) -> &'static str {
+        if days == 7 { self.last_7_days } else { self.last_30_days }
     }
 
     /// The name of a component whose health is checked.

@@ -6,7 +6,7 @@ use ichido_core::{Key, MarkKey, Scope};
 use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 
 use super::find::FoundClaim;
-use super::{ClaimSelector, ClaimView, Local, Operator, Refusal, ResolveAs, ResolvedClaim};
+use super::{ClaimSelector, ClaimView, EventView, Local, Operator, Refusal, ResolveAs, ResolvedClaim};
 use crate::audit_log::{Action, Actor, AuditLog, Outcome, Pending, blocking};
 
 /// A ledger of this process, used by somebody.
@@ -65,15 +65,19 @@ impl Audited {
     /// Forgets an event.
     pub async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal> {
         let index = MarkKey::new(key).map_or_else(|_| "-".to_owned(), |key| key.index().to_string());
-        let reason = reason.map(ToOwned::to_owned);
-        let action = Action { index: Some(index), reason, ..Action::named("forget event") };
+        let action = Action {
+            index: Some(index),
+            reason: reason.map(ToOwned::to_owned),
+            ..Action::named("forget event")
+        };
         let found = match self.operator.find_event(key).await {
             Ok(found) => found,
             Err(refusal) => return self.refuse(action, refusal).await,
         };
         let before = "marked".to_owned();
         let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
-        let result = self.operator.forget_found_event(&found).await;
+        let operator = self.operator.on_behalf_of(&self.actor, reason);
+        let result = operator.forget_found_event(&found).await;
         let (code, after) = match &result {
             Ok(_) => ("applied", Some("forgotten".to_owned())),
             Err(refusal) => (refusal.code(), refusal.state_left(&before)),
@@ -110,10 +114,12 @@ impl Audited {
         act: Act<'_>,
     ) -> Result<ResolvedClaim, Refusal> {
         let reason = match act {
-            Act::Forget { reason } => Some(reason.to_owned()),
+            Act::Forget { reason } => Some(reason),
             Act::Resolve(_) | Act::Release { .. } => None,
         };
-        let action = Action { index: Some(index_of(selector, &found)), reason, ..Action::named(act.name()) };
+        let operator = self.operator.on_behalf_of(&self.actor, reason);
+        let (index, reason) = (Some(index_of(selector, &found)), reason.map(ToOwned::to_owned));
+        let action = Action { index, reason, ..Action::named(act.name()) };
         let found = match found {
             Ok(found) => found,
             Err(refusal) => return self.refuse(action, refusal).await,
@@ -121,9 +127,9 @@ impl Audited {
         let before = found.summary.state.as_str().to_owned();
         let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
         let result = match act {
-            Act::Resolve(resolve_as) => self.operator.resolve_found(found, resolve_as).await,
-            Act::Release { force } => self.operator.release_found(found, force).await,
-            Act::Forget { .. } => self.operator.forget_found(found).await,
+            Act::Resolve(resolve_as) => operator.resolve_found(found, resolve_as).await,
+            Act::Release { force } => operator.release_found(found, force).await,
+            Act::Forget { .. } => operator.forget_found(found).await,
         };
         let (code, after) = match &result {
             Ok(resolved) => ("applied", Some(resolved.state.clone())),
@@ -203,7 +209,7 @@ impl Operator for Audited {
         self.operator.list_events(query).await
     }
 
-    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal> {
+    async fn show_event(&self, key: &str) -> Result<EventView, Refusal> {
         self.operator.show_event(key).await
     }
 

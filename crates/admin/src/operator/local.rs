@@ -8,42 +8,51 @@ use ichido_ledger::{
     Backup, Ledger, MarkPage, MarkQuery, MarkSummary, Page, Query, StateName, Stats, Summary, Swept, Verified,
 };
 
+use ichido_history::{Find, History, Repeats};
+
 use super::claim_view::claim_view;
 use super::find::{FoundClaim, find};
 use super::refusal::ClaimState;
-use super::{ClaimSelector, ClaimView, Operator, Refusal, ResolveAs, ResolvedClaim};
+use super::{ClaimSelector, ClaimView, EventView, Operator, Refusal, ResolveAs, ResolvedClaim};
+use crate::audit_log::Actor;
+use crate::histories::{Histories, Unavailable};
 
 /// The most records that one step of a sweep removes.
 const SWEEP_STEP: usize = 1_000;
 
 /// A ledger that this process has open.
 #[derive(Clone, Debug)]
-pub struct Local(pub Ledger);
+pub struct Local {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// What was decided about keys.
+    pub histories: Histories,
+}
 
 impl Local {
     /// Finds the claim to resolve.
     pub async fn find_to_resolve(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
-        find(&self.0, selector, &[StateName::InDoubt]).await
+        find(&self.ledger, selector, &[StateName::InDoubt]).await
     }
 
     /// Finds the claim to release.
     pub async fn find_to_release(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
-        find(&self.0, selector, &[StateName::Running, StateName::InDoubt]).await
+        find(&self.ledger, selector, &[StateName::Running, StateName::InDoubt]).await
     }
 
     /// Finds the completed claim to forget.
     pub async fn find_to_forget(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
-        let FoundClaim { summary, key, .. } = find(&self.0, selector, &[StateName::Done]).await?;
-        let record = self.0.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
+        let FoundClaim { summary, key, .. } = find(&self.ledger, selector, &[StateName::Done]).await?;
+        let record = self.ledger.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
         let local = summary.local;
-        let summary = Summary::of(&record, self.0.settings().clock.now()).ok_or(Refusal::NoSuchClaim)?;
+        let summary = Summary::of(&record, self.ledger.settings().clock.now()).ok_or(Refusal::NoSuchClaim)?;
         Ok(FoundClaim { summary: Summary { local, ..summary }, key, token: Some(record.token) })
     }
 
     /// Forgets a claim that was found, if it is still the same.
     pub async fn forget_found(&self, found: FoundClaim) -> Result<ResolvedClaim, Refusal> {
         let token = found.token.ok_or(Refusal::NoSuchClaim)?;
-        match self.0.resolve(&found.key, &Resolution::Forget(token)).await? {
+        match self.ledger.resolve(&found.key, &Resolution::Forget(token)).await? {
             Resolved::Refused(CurrentState::Running) => Err(Refusal::NotCompleted(ClaimState::Running)),
             Resolved::Refused(CurrentState::InDoubt) => Err(Refusal::NotCompleted(ClaimState::InDoubt)),
             // A completed claim with another token is a newer one.
@@ -56,20 +65,43 @@ impl Local {
 
     /// Finds the mark of an event.
     pub async fn find_event(&self, key: &str) -> Result<mark::Record, Refusal> {
-        self.0.get_mark(&MarkKey::new(key)?).await?.ok_or(Refusal::NoSuchEvent)
+        self.ledger.get_mark(&MarkKey::new(key)?).await?.ok_or(Refusal::NoSuchEvent)
     }
 
     /// Forgets the mark of an event that was found, if it is still the same.
     pub async fn forget_found_event(&self, found: &mark::Record) -> Result<MarkSummary, Refusal> {
         let event = self.event(found);
-        match self.0.forget_mark(found).await? {
+        match self.ledger.forget_mark(found).await? {
             Forgotten::Removed => Ok(event),
             Forgotten::Gone => Err(Refusal::NoSuchEvent),
         }
     }
 
     fn event(&self, found: &mark::Record) -> MarkSummary {
-        MarkSummary { local: self.0.is_mark_pending_handover(&found.key), ..MarkSummary::of(found) }
+        MarkSummary { local: self.ledger.is_mark_pending_handover(&found.key), ..MarkSummary::of(found) }
+    }
+
+    /// How often an event was repeated, if the history tells.
+    async fn repeats(&self, found: &mark::Record) -> Option<Repeats> {
+        let (index, first_seen) = (found.key.index(), found.marked_at.0);
+        let read = move |history: &History| {
+            Ok(Repeats::of(&history.timeline(Find::Hash(index.as_bytes()))?, first_seen))
+        };
+        match self.histories.read(read).await {
+            Ok(repeats) => repeats,
+            Err(Unavailable::Off) => None,
+            Err(error @ (Unavailable::Failed(_) | Unavailable::Interrupted(_))) => {
+                tracing::warn!(%error, "cannot read history");
+                None
+            }
+        }
+    }
+
+    /// The same for an operator. The history says who acted, and why.
+    pub(super) fn on_behalf_of(&self, actor: &Actor, reason: Option<&str>) -> Self {
+        let Actor { who, .. } = actor;
+        let by = reason.map_or_else(|| format!("by {who}"), |reason| format!("by {who}: {reason}"));
+        Self { ledger: self.ledger.on_behalf_of(by), histories: self.histories.clone() }
     }
 
     /// Resolves a claim that was found.
@@ -87,7 +119,7 @@ impl Local {
             }
             ResolveAs::Absent => (Resolution::Absent, "absent"),
         };
-        settled(self.0.resolve(&found.key, &resolution).await?, found.summary, state)
+        settled(self.ledger.resolve(&found.key, &resolution).await?, found.summary, state)
     }
 
     /// Releases a claim that was found.
@@ -95,18 +127,18 @@ impl Local {
         if found.summary.state == StateName::Running && !force {
             return Err(Refusal::Running);
         }
-        settled(self.0.resolve(&found.key, &Resolution::Release).await?, found.summary, "released")
+        settled(self.ledger.resolve(&found.key, &Resolution::Release).await?, found.summary, "released")
     }
 }
 
 impl Operator for Local {
     async fn list(&self, query: &Query) -> Result<Page, Refusal> {
-        Ok(self.0.list(query).await?)
+        Ok(self.ledger.list(query).await?)
     }
 
     async fn show(&self, selector: &ClaimSelector) -> Result<ClaimView, Refusal> {
-        let FoundClaim { summary, key, .. } = find(&self.0, selector, &[]).await?;
-        let record = self.0.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
+        let FoundClaim { summary, key, .. } = find(&self.ledger, selector, &[]).await?;
+        let record = self.ledger.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
         claim_view(&summary, &record)
     }
 
@@ -127,11 +159,13 @@ impl Operator for Local {
     }
 
     async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {
-        Ok(self.0.list_marks(query).await?)
+        Ok(self.ledger.list_marks(query).await?)
     }
 
-    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal> {
-        Ok(self.event(&self.find_event(key).await?))
+    async fn show_event(&self, key: &str) -> Result<EventView, Refusal> {
+        let found = self.find_event(key).await?;
+        let repeats = self.repeats(&found).await;
+        Ok(EventView { event: self.event(&found), repeats })
     }
 
     async fn forget_event(&self, key: &str, _reason: Option<&str>) -> Result<MarkSummary, Refusal> {
@@ -139,23 +173,23 @@ impl Operator for Local {
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {
-        Ok(self.0.sweep(SWEEP_STEP).await?)
+        Ok(self.ledger.sweep(SWEEP_STEP).await?)
     }
 
     async fn stats(&self) -> Result<Stats, Refusal> {
-        Ok(self.0.stats().await?)
+        Ok(self.ledger.stats().await?)
     }
 
     async fn verify(&self) -> Result<Verified, Refusal> {
-        Ok(self.0.verify().await?)
+        Ok(self.ledger.verify().await?)
     }
 
     async fn backup(&self, to: &Path) -> Result<Backup, Refusal> {
-        Ok(self.0.backup(to).await?)
+        Ok(self.ledger.backup(to).await?)
     }
 
     async fn compact(&self) -> Result<Swept, Refusal> {
-        Ok(self.0.compact().await?)
+        Ok(self.ledger.compact().await?)
     }
 }
 

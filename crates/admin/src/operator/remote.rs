@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
 use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody};
-use super::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
+use super::{ClaimSelector, ClaimView, EventView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
 use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
@@ -269,7 +269,7 @@ impl Operator for Remote {
         self.get("/v1/events", &pairs).await
     }
 
-    async fn show_event(&self, key: &str) -> Result<MarkSummary, Refusal> {
+    async fn show_event(&self, key: &str) -> Result<EventView, Refusal> {
         self.get("/v1/events/one", &[("key", key)]).await
     }
 

@@ -1,6 +1,7 @@
 //! Requests and responses of the operator API, shared by server and client.
 
-use ichido_ledger::StateName;
+use ichido_history::Repeats;
+use ichido_ledger::{MarkSummary, StateName};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -57,6 +58,27 @@ pub(crate) struct EventListQuery {
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventSelector {
     pub key: String,
+}
+
+/// Selects a timeline.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TimelineQuery {
+    pub find: String,
+    #[serde(default)]
+    pub by: TimelineBy,
+}
+
+/// What the text that selects a timeline is.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TimelineBy {
+    /// A key; or a hash, if no such key was recorded; or a request id, if that is not known either.
+    #[default]
+    Any,
+    Key,
+    Hash,
+    RequestId,
 }
 
 /// The body of a request to resolve a claim.
@@ -224,6 +246,17 @@ pub struct ResolvedClaim {
     /// The new state: done, absent, released or forgotten.
     #[schema(pattern = "^(done|absent|released|forgotten)$")]
     pub state: String,
+}
+
+/// An event that is marked, and how often it was repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventView {
+    /// The event.
+    #[serde(flatten)]
+    pub event: MarkSummary,
+    /// Its repeats, as far as the history tells. `None` if it does not.
+    #[serde(default)]
+    pub repeats: Option<Repeats>,
 }
 
 /// Everything about a claim except its token.

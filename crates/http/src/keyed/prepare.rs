@@ -245,7 +245,7 @@ async fn claim_request(
         None => return Ok(None),
     };
     let tenant = tenant.map_err(|error| tenant_unknown(&error))?;
-    let metadata = metadata::of_request(&route.metadata, &document, &shared.instance);
+    let metadata = metadata::of_request(&route.metadata, &document, &shared.instance, &parts.headers);
     let operation = Operation::of(parts);
     let fingerprint = fingerprint::of(&route.fingerprint, source, &operation, document, body.digest);
     let scope = Scope::new(tenant, operation.scope(route.mode));

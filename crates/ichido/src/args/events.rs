@@ -24,7 +24,8 @@ Examples:
 const TIMELINE_EXAMPLES: &str = "\
 Examples:
   ichido events timeline Ev0PV52K21              by key
-  ichido events timeline 5feceb66ffc86f38        by the hash that the log prints";
+  ichido events timeline 5feceb66ffc86f38        by the hash that the log prints
+  ichido events timeline 7f3a-41c2               by the X-Request-Id of a request to the gateway";
 
 const FORGET_EXAMPLES: &str = "\
 Examples:
@@ -61,7 +62,7 @@ pub(crate) enum EventsVerb {
         #[arg(long)]
         cursor: Option<String>,
     },
-    /// Show when an event was first seen, by which instance, its metadata, and when it expires.
+    /// Show when an event was first seen, by which instance, how often it was repeated, its metadata, and when it expires.
     Show {
         /// Key of the event.
         key: String,
@@ -78,16 +79,16 @@ pub(crate) enum EventsVerb {
         /// Print CSV.
         #[arg(long, conflicts_with = "json")]
         csv: bool,
-        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir`.
+        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir` and `history.merge`.
         #[arg(long, value_name = "DIR")]
         dir: Vec<PathBuf>,
     },
     /// Show what was decided about one key, from the local history: first seen, repeats, renewals, doubt, resolution.
     #[command(after_help = TIMELINE_EXAMPLES)]
     Timeline {
-        /// Key, or at least 16 hexadecimal digits of its hash.
+        /// Key, or at least 16 hexadecimal digits of its hash, or the id of a request.
         key: String,
-        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir`.
+        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir` and `history.merge`.
         #[arg(long, value_name = "DIR")]
         dir: Vec<PathBuf>,
     },

@@ -5,7 +5,7 @@ mod lambda_extension;
 use crate::args::ClaimsArgs;
 use crate::components::{history, ledger};
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
@@ -30,7 +30,8 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let api = ClaimApi::new(shared.for_api(), settings.log_keys);
     let readiness = Readiness::for_ledger(&ledger);
     let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
-    bound.serve(Admin { ledger: shared.for_operators(), api, readiness, metrics, console }, stop).await;
+    let (ledger, histories) = (shared.for_operators(), Histories::new(settings.histories()?));
+    bound.serve(Admin { ledger, api, readiness, metrics, histories, console }, stop).await;
     let _ = sweeping.await;
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

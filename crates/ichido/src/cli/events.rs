@@ -3,15 +3,16 @@
 //! If another process holds the ledger, the command uses the admin port of that process.
 
 use ichido_admin::audit_log::Actor;
-use ichido_admin::operator::{Audited, Local, Operator, instance};
+use ichido_admin::operator::{Audited, EventView, Operator, instance};
 use ichido_core::Timestamp;
+use ichido_history::Repeats;
 use ichido_ledger::{MarkPage, MarkQuery, MarkSummary};
 use ichido_serve::Failure;
 use serde_json::json;
 
 use super::confirm::confirm;
 use super::history::{self, Format};
-use super::ledger::{Opened, check_exists, close, open};
+use super::ledger::{Opened, check_exists, close, local, open};
 use crate::args::{EventsArgs, EventsVerb};
 use crate::components::ledger;
 use crate::output;
@@ -20,6 +21,9 @@ use crate::settings::Settings;
 /// What forgetting an event means.
 const FORGET_RISK: &str =
     "it is processed again if it is delivered again, on every instance that uses this ledger";
+
+/// The history is off, or has no decision about the event: it was recorded elsewhere, only counted, or removed by now.
+const UNKNOWN_REPEATS: &str = "unknown";
 
 pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
@@ -43,10 +47,10 @@ pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
     match open(&settings).await? {
         Opened::Elsewhere(holder) => run_verb(&*holder, verb, json).await,
         Opened::Here(ledger) => {
-            let (operator, actor) = (Local(ledger.clone()), Actor::command_line());
-            let result = match settings.audit() {
-                Ok(audit) => run_verb(&Audited { operator, audit, actor }, verb, json).await,
-                Err(failure) => Err(failure),
+            let actor = Actor::command_line();
+            let result = match (local(&settings, &ledger), settings.audit()) {
+                (Ok(operator), Ok(audit)) => run_verb(&Audited { operator, audit, actor }, verb, json).await,
+                (Err(failure), _) | (_, Err(failure)) => Err(failure),
             };
             close(&settings, &ledger, result).await
         }
@@ -62,7 +66,7 @@ async fn run_verb(operator: &impl Operator, verb: &EventsVerb, json: bool) -> Re
         EventsVerb::Show { key } => show(operator, key, json).await,
         EventsVerb::Forget { key, reason, yes } => {
             if !yes {
-                let event = show_event(operator, key).await?;
+                let event = show_event(operator, key).await?.event;
                 let question =
                     format!("Forget the event {key:?}, first seen {}?", first_seen(event.first_seen));
                 confirm(&question, FORGET_RISK)?;
@@ -124,19 +128,21 @@ async fn list_up_to(operator: &impl Operator, mut query: MarkQuery) -> Result<Ma
     }
 }
 
-async fn show_event(operator: &impl Operator, key: &str) -> Result<MarkSummary, Failure> {
+async fn show_event(operator: &impl Operator, key: &str) -> Result<EventView, Failure> {
     operator.show_event(key).await.map_err(|refusal| refusal.into_failure(key))
 }
 
 async fn show(operator: &impl Operator, key: &str, json: bool) -> Result<(), Failure> {
-    let event = show_event(operator, key).await?;
+    let shown = show_event(operator, key).await?;
     if json {
-        return output::json(&event);
+        return output::json(&shown);
     }
+    let EventView { event, repeats } = shown;
     let mut table = output::table(&["field", "value"]);
     table.add_row(["key", &event.key]);
     table.add_row(["first seen", &first_seen(event.first_seen)]);
     table.add_row(["instance", instance(&event).unwrap_or_default()]);
+    table.add_row(["repeats", &repeats.map_or_else(|| UNKNOWN_REPEATS.to_owned(), repeats_text)]);
     table.add_row(["expires", &expires(&event)]);
     for (name, value) in event.metadata.iter() {
         table.add_row([&format!("metadata: {name}"), value]);
@@ -147,6 +153,13 @@ async fn show(operator: &impl Operator, key: &str, json: bool) -> Result<(), Fai
         outln!("not in the ledger yet: the fallback of this process marked it during an outage");
     }
     Ok(())
+}
+
+fn repeats_text(repeats: Repeats) -> String {
+    match repeats.is_complete {
+        true => repeats.count.to_string(),
+        false => format!("at least {}", repeats.count),
+    }
 }
 
 /// Another program may have written no time.

@@ -7,7 +7,7 @@ use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{gateway, history, ledger};
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_gateway::Bound;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::reload::Triggers;
@@ -41,10 +41,12 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let (component, reloader) = gateway::component(bound, &shared, &settings.ledger, stop.clone()).await?;
     errln!("{start_line}");
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
+    let histories = Histories::new(settings.histories()?);
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
         let api = ClaimApi::new(shared.for_api(), settings.log_keys);
         let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
-        let parts = Admin { ledger: shared.for_operators(), api, readiness, metrics, console };
+        let ledger = shared.for_operators();
+        let parts = Admin { ledger, api, readiness, metrics, histories, console };
         Serving::start(|stop| admin.serve(parts, stop))
     });
     let started = Started { settings: settings.clone(), flags: args.flags(), components: &[] };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ichido_core::{Clock, SystemClock, Timestamp};
-use ichido_history::{By, Count, Entry, Error, Find, History};
+use ichido_history::{By, Count, Entry, Error, History};
 use ichido_meter::csv::defused;
 use ichido_serve::Failure;
 use serde_json::json;
@@ -13,8 +13,6 @@ use crate::output;
 use crate::settings::Settings;
 
 const DAY_MS: u64 = 86_400_000;
-/// Bytes of a hash that identify a key: as many as the log prints.
-const HASH_BYTES: usize = 8;
 
 /// How decisions are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +92,7 @@ fn print_table(by: HistoryBy, days: u32, counts: &[Count]) {
 }
 
 pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: bool) -> Result<(), Failure> {
-    let history = open(settings, dirs)?;
-    let mut entries = history.timeline(Find::Key(key)).map_err(failure)?;
-    if entries.is_empty()
-        && let Some(hash) = hash(key)
-    {
-        entries = history.timeline(Find::Hash(&hash)).map_err(failure)?;
-    }
+    let entries = open(settings, dirs)?.search(key).map_err(failure)?;
     if entries.is_empty() {
         return Err(Failure::internal(format!(
             "nothing was recorded about {key:?}; the history keeps recent decisions only (history.decisions_max, history.decisions_days)"
@@ -109,9 +101,11 @@ pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: b
     if json {
         return output::json(&json!({ "timeline": entries }));
     }
-    let mut table = output::table(&["when", "decision", "route", "from", "instance", "took", "detail"]);
+    let heads = ["when", "decision", "route", "from", "instance", "took", "request id", "detail"];
+    let mut table = output::table(&heads);
     for entry in &entries {
-        let Entry { at, result, route, source, instance, latency_us, degraded, detail, .. } = entry;
+        let Entry { at, result, route, source, instance, latency_us, degraded, detail, request_id, .. } =
+            entry;
         let result = if *degraded { format!("{result} (fallback)") } else { result.clone() };
         table.add_row([
             output::time(Timestamp(*at)),
@@ -120,31 +114,24 @@ pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: b
             source.clone().unwrap_or_default(),
             instance.clone(),
             milliseconds(*latency_us),
+            request_id.clone().unwrap_or_default(),
             detail.clone().unwrap_or_default(),
         ]);
     }
     outln!("{table}");
-    let repeats = entries.iter().filter(|entry| is_repeat(&entry.result)).count() as u64;
+    let repeats = entries.iter().filter(|entry| entry.is_repeat()).count() as u64;
     outln!("{}", output::count(repeats, "repeat", "repeats"));
     Ok(())
-}
-
-/// Whether a decision says that the key was known already.
-fn is_repeat(result: &str) -> bool {
-    ["duplicate", "replayed", "in-flight", "in-doubt", "key-reused", "caller-changed"].contains(&result)
-}
-
-fn hash(text: &str) -> Option<Vec<u8>> {
-    hex::decode(text).ok().filter(|hash| hash.len() >= HASH_BYTES)
 }
 
 fn open(settings: &Settings, dirs: &[PathBuf]) -> Result<History, Failure> {
     if !dirs.is_empty() {
         return History::open(dirs).map_err(failure);
     }
-    match settings.history()? {
-        Some(history) => History::open(&[history.dir]).map_err(failure),
-        None => {
+    let dirs = settings.histories()?;
+    match dirs.is_empty() {
+        false => History::open(&dirs).map_err(failure),
+        true => {
             Err(Failure::usage("history.dir is \"off\"; name the history of another instance with --dir"))
         }
     }

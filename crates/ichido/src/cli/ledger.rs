@@ -14,6 +14,7 @@ use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 use crate::components::ledger;
 use crate::output;
 use crate::settings::Settings;
+use ichido_admin::Histories;
 use ichido_admin::audit_log::{Action, Actor, Outcome};
 use ichido_admin::operator::{
     Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, Remote, ResolveAs, ResolvedClaim,
@@ -106,6 +107,11 @@ pub(super) async fn close(
     closed.map_err(|error| settings.ledger.failure(error))
 }
 
+/// A ledger of this process, with the histories of this machine.
+pub(super) fn local(settings: &Settings, ledger: &Ledger) -> Result<Local, Failure> {
+    Ok(Local { ledger: ledger.clone(), histories: Histories::new(settings.histories()?) })
+}
+
 /// Runs a command on a ledger of this process. What it changes is recorded.
 async fn run_local(
     settings: &Settings,
@@ -113,7 +119,8 @@ async fn run_local(
     verb: &LedgerVerb,
     json: bool,
 ) -> Result<(), Failure> {
-    let (operator, audit, actor) = (Local(ledger.clone()), settings.audit()?, Actor::command_line());
+    let operator = local(settings, ledger)?;
+    let (audit, actor) = (settings.audit()?, Actor::command_line());
     match verb {
         LedgerVerb::Init => init(ledger, json).await,
         // All steps are one action.

@@ -12,7 +12,7 @@ use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{delivery, gateway, history, ledger};
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::reload::Triggers;
 use ichido_serve::{Component, Failure, Readiness, metrics, shutdown};
@@ -53,12 +53,13 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let (components, console, parts) = plan.components(shared.as_ref(), &settings, &stop).await?;
     let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
     errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
+    let histories = Histories::new(settings.histories()?);
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
         let api = ClaimApi::new(shared.for_api(), settings.log_keys);
         let ready = Readiness::for_ledger(&shared.ledger);
         let readiness = components.iter().fold(ready, |readiness, component| component.add_probes(readiness));
         let ledger = shared.for_operators();
-        let served = Admin { ledger, api, readiness, metrics, console };
+        let served = Admin { ledger, api, readiness, metrics, histories, console };
         Serving::start(|stop| admin.serve(served, stop))
     });
     let started = Started { settings: settings.clone(), flags: args.flags(), components: &COMPONENTS };

@@ -187,6 +187,24 @@ fn history_tells_what_happened_to_a_key() {
         let found: Value = serde_json::from_slice(&found.stdout).ok()?;
         (found["timeline"].as_array()?.len() == 3).then_some(())
     });
+    let shown = serving.get("/v1/events/one?key=Ev1").json();
+    assert_eq!(shown["repeats"], json!({ "count": 2, "is_complete": true }), "{shown}");
+    assert!(ok(dir.path(), &["events", "show", "Ev1", "--ledger", "file:ledger"]).contains("repeats"));
+    let api = |query: &str| serving.get(&format!("/v1/history/timeline?{query}"));
+    let found = api("find=order").json()["timeline"].clone();
+    let resolved = found[2]["detail"].as_str().unwrap();
+    assert!(resolved.starts_with("by ") && resolved.len() > 3, "{found}");
+    let hash = found[0]["hash"].as_str().unwrap();
+    for query in [format!("find={hash}"), format!("find={hash}&by=hash"), "find=order&by=key".to_owned()] {
+        assert_eq!(api(&query).json()["timeline"], found, "{query}");
+    }
+    for query in ["find=none", "find=order&by=hash", "find=order&by=request_id"] {
+        assert_eq!(api(query).json()["timeline"], json!([]), "{query}");
+    }
+    for (query, problem) in [("", "find"), ("find=a&by=colour", "colour"), ("find=a&key=b", "key")] {
+        let refused = api(query);
+        assert!(refused.status == 400 && refused.text().contains(problem), "{query}: {}", refused.text());
+    }
     drop(serving);
 
     let timeline = |key: &str| {
@@ -210,4 +228,36 @@ fn history_tells_what_happened_to_a_key() {
     assert!(ok(dir.path(), &["events", "history"]).contains("6 decisions in 7 days"));
     std::fs::write(dir.path().join("ichido.toml"), "[history]\ndir = \"off\"\n").unwrap();
     assert!(refused(dir.path(), &["events", "history"], 2).contains("--dir"));
+    let serving = Serving::claims(dir.path(), "file:ledger", None);
+    assert_eq!(serving.get("/v1/events/one?key=Ev1").json()["repeats"], Value::Null, "nobody knows");
+    let off = serving.get("/v1/history/timeline?find=Ev1");
+    assert!(off.status == 503 && off.text().contains("history.dir"), "{}", off.text());
+    assert!(!serving.get("/").text().contains("/history"), "the console has no history");
+}
+
+/// Two instances have directories of their own. One of them reads both.
+#[test]
+fn histories_of_several_instances_are_merged() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let settings = format!("[history]\nmerge = [{:?}]\n", two.path().join("data/history"));
+    std::fs::write(one.path().join("ichido.toml"), settings).unwrap();
+    let ledger = format!("file:{}", two.path().join("ledger").display());
+    let body = json!({ "events": [{ "key": "Ev1" }] }).to_string();
+    for dir in [&two, &one] {
+        let mut serving = Serving::claims(dir.path(), &ledger, None);
+        assert_eq!(serving.post("/v1/events/check", &body).status, 200);
+        eventually("the decision is written", || {
+            let found = serving.get("/v1/history/timeline?find=Ev1").json()["timeline"].clone();
+            (!found.as_array()?.is_empty()).then_some(())
+        });
+        serving.signal();
+        assert_eq!(serving.exit_code(), 0);
+    }
+    let show =
+        |dir: &tempfile::TempDir| json(dir.path(), &["events", "show", "Ev1", "--json", "--ledger", &ledger]);
+    assert_eq!(show(&one)["repeats"], json!({ "count": 1, "is_complete": true }));
+    assert_eq!(show(&two)["repeats"], json!({ "count": 0, "is_complete": true }));
+    let alone = ["events", "show", "Ev1", "--ledger", &ledger];
+    let other = tempfile::tempdir().unwrap();
+    assert!(ok(other.path(), &alone).contains("unknown"), "nothing was recorded there");
 }

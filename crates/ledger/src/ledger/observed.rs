@@ -74,13 +74,14 @@ impl Observed<'_> {
                 Resolution::Release => "released-by-operator",
                 Resolution::Forget(_) => "forgotten",
             };
-            self.decided(Subject::Claim(key), None, result, None, false);
+            self.decided(Subject::Claim(key), None, result, self.ledger.operator.as_deref(), false);
         }
     }
 
     pub(super) fn forgotten(&self, seen: &mark::Record, forgotten: &Result<Forgotten>) {
         if let Ok(Forgotten::Removed) = forgotten {
-            self.decided(Subject::Mark(&seen.key), Some(&seen.metadata), "forgotten", None, false);
+            let by = self.ledger.operator.as_deref();
+            self.decided(Subject::Mark(&seen.key), Some(&seen.metadata), "forgotten", by, false);
         }
     }
 

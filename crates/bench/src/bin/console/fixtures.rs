@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use ichido_bench::records;
-use ichido_core::{Claim, Key, Outcome, Settled};
+use ichido_core::{Claim, Clock, Key, Outcome, Settled, SystemClock};
+use ichido_history::{RawHistory, Recorder};
 use ichido_ledger::{Ledger, Settings, open};
+use rusqlite::Connection;
 
 /// The receiver. Nothing listens there, so the spool does not change.
 pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
@@ -46,6 +48,44 @@ pub(crate) fn ledger(dir: &Path, claims: usize) {
         }
         ledger.close().await.unwrap();
     });
+}
+
+/// The rows that ten million decisions leave within 30 days: five routes with a hundred sources each, of which 300 are counted by
+/// day, three results, an hour of fallback a day, and the newest 200,000 decisions one by one.
+const HISTORY: &str = "
+WITH RECURSIVE
+    hour(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM hour WHERE n < 719),
+    route(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM route WHERE n < 4),
+    source(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM source WHERE n < 99),
+    result(name, count) AS (VALUES ('new', 12), ('duplicate', 2), ('completed', 14))
+INSERT INTO hours (hour, route, source, result, degraded, count, latency_us, latency_max_us)
+    SELECT :hour - hour.n, 'POST /route-' || route.n, 'channel-' || (route.n * 100 + source.n), result.name, hour.n % 24 = 3,
+        result.count + (hour.n * 7 + source.n) % 5 - 2, result.count * 300, 2000 + (hour.n * 31 + source.n * 7) % 9000
+    FROM hour, route, source, result;
+INSERT INTO totals SELECT hour, result, degraded, sum(count), sum(latency_us), max(latency_max_us) FROM hours GROUP BY 1, 2, 3;
+INSERT INTO days
+    SELECT hour / 24, iif(CAST(substr(source, 9) AS INTEGER) < 300, source, '(other)'), result, sum(count) FROM hours GROUP BY 1, 2, 3;
+WITH RECURSIVE decision(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM decision WHERE n < 200000)
+INSERT INTO decisions (at, tag, key, route, source, result, latency_us, degraded, request_id)
+    SELECT :hour * 3600000 - 200000 + n, random(), 'key-' || n, 'POST /route-1', 'channel-' || (n % 100), 'new', 300, 0, 'request-' || n
+    FROM decision;
+";
+
+/// Fills a history. Returns its size in bytes.
+pub(crate) fn history(dir: &Path) -> u64 {
+    let clock = std::sync::Arc::new(SystemClock::default());
+    let hour = clock.now().0 / 3_600_000;
+    let raw = RawHistory { dir: dir.join("data/history"), ..RawHistory::default() };
+    let recorder = Recorder::start(raw.check("bench".to_owned(), clock).unwrap().unwrap()).unwrap();
+    let path = recorder.path().to_owned();
+    // The tables are there once it is closed.
+    drop(recorder);
+    let database = Connection::open(&path).unwrap();
+    database.execute_batch(&HISTORY.replace(":hour", &hour.to_string())).unwrap();
+    let decisions: i64 = database.query_row("SELECT sum(count) FROM totals", [], |row| row.get(0)).unwrap();
+    assert!(decisions >= 10_000_000, "{decisions}");
+    database.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    path.metadata().unwrap().len()
 }
 
 async fn one(ledger: &Ledger, number: usize) {

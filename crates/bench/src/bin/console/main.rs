@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! console-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench console` builds both
-//! NAME: pages ready watched demo
+//! NAME: pages history ready watched demo
 //! ```
 //!
 //! Pages are requested one after another, each on a new connection, and read completely; the slowest is reported.
@@ -24,8 +24,9 @@ mod viewers;
 use ichido_bench::options::{self, Measurement};
 use ichido_bench::servers;
 
-const MEASUREMENTS: [(&str, Measurement); 4] = [
+const MEASUREMENTS: [(&str, Measurement); 5] = [
     ("pages", measurements::pages),
+    ("history", measurements::history),
     ("ready", measurements::ready),
     ("watched", measurements::watched),
     ("demo", measurements::demo),

@@ -38,20 +38,43 @@ pub(crate) fn pages(_: &Options, table: &mut Table) {
     fixtures::spool(dir.path(), FILES);
     let daemon = Process::daemon(dir.path(), &ENVIRONMENT);
     for (name, path) in PAGES {
-        let took = (0..TIMES).map(|_| {
-            let (status, took) = get(daemon.address, path).unwrap();
-            assert_eq!(status, 200, "{path}");
-            took.as_secs_f64() * 1000.0
-        });
-        let took: Vec<f64> = took.collect();
-        let slowest = took.iter().copied().fold(0.0, f64::max);
-        table.note(format!("{name}: median"), format!("{:.1} ms", median(took)));
-        table.at_most(format!("{name}: slowest of {TIMES}"), slowest, " ms", 50.0);
+        measure(&daemon, name, path, table);
     }
     table.note("memory of the daemon", format!("{:.0} MB", daemon.resident_mb()));
     drop(daemon);
     let again = time_to_ready(dir.path(), &ENVIRONMENT).as_secs_f64() * 1000.0;
     table.at_most("start to ready with all this data", again, " ms", 100.0);
+}
+
+fn measure(daemon: &Process, name: &str, path: &str, table: &mut Table) {
+    let took = (0..TIMES).map(|_| {
+        let (status, took) = get(daemon.address, path).unwrap();
+        assert_eq!(status, 200, "{path}");
+        took.as_secs_f64() * 1000.0
+    });
+    let took: Vec<f64> = took.collect();
+    let slowest = took.iter().copied().fold(0.0, f64::max);
+    table.note(format!("{name}: median"), format!("{:.1} ms", median(took)));
+    table.at_most(format!("{name}: slowest of {TIMES}"), slowest, " ms", 50.0);
+}
+
+/// Requests the pages of a history of 30 days and ten million decisions.
+pub(crate) fn history(_: &Options, table: &mut Table) {
+    let dir = scratch();
+    fixtures::settings(dir.path());
+    let bytes = fixtures::history(dir.path());
+    table.note("size of the history", format!("{} MB", bytes / 1_000_000));
+    let daemon = Process::daemon(dir.path(), &ENVIRONMENT);
+    for (name, path) in [
+        ("history, 7 days", "/history"),
+        ("history, 30 days", "/history?days=30"),
+        ("timeline of a key", "/history/timeline?find=key-100000"),
+        ("timeline by request id", "/history/timeline?find=request-100000"),
+        ("timeline of a key (API)", "/v1/history/timeline?find=key-100000"),
+    ] {
+        measure(&daemon, name, path, table);
+    }
+    table.note("memory of the daemon", format!("{:.0} MB", daemon.resident_mb()));
 }
 
 /// Measures the time from process start to a 200 from /readyz.

@@ -24,7 +24,7 @@ use self::extensions_api::{Event, Extension, Phase};
 use crate::args::ClaimsArgs;
 use crate::components::ledger;
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_ledger::Ledger;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
@@ -95,6 +95,8 @@ impl Sandbox {
             api: ClaimApi::new(shared.for_api(), settings.log_keys),
             readiness: Readiness::for_ledger(&ledger),
             metrics: metrics.clone(),
+            // A sandbox records nothing.
+            histories: Histories::new(Vec::new()),
             console: ConsoleOptions::default(),
         };
         let serving = tokio::spawn(bound.serve_api(admin, stop, DRAIN_TIMEOUT));

@@ -40,7 +40,7 @@ for (const card of document.querySelectorAll(".figures > div, .plot, .facts, .no
   const edge = card.getBoundingClientRect().right;
   const overflowing = [...card.querySelectorAll("*")].filter((e) => {
     const box = e.getBoundingClientRect();
-    return box.width > 1 && box.right > edge + 1 && !e.closest(".hidden, thead, svg");
+    return box.width > 1 && box.right > edge + 1 && !e.closest(".hidden, thead, svg, .scroll *");
   });
   if (overflowing.length) problems.push(`overflows its card: ${overflowing[0].outerHTML.slice(0, 120)}`);
   if (card.scrollWidth > card.clientWidth + 1 && card.clientWidth > 0) problems.push(`content is clipped: ${card.outerHTML.slice(0, 120)}`);

@@ -23,6 +23,10 @@ fn empty_pages_render_in_every_width_language_and_color_scheme() {
     assert!(browser.text().contains("該当する claim はありません"), "{}", browser.text());
     check_page(&browser, &at("/events"), "events-empty");
     assert!(browser.text().contains("該当するイベントはありません"), "{}", browser.text());
+    check_page(&browser, &at("/history"), "history-empty");
+    assert!(browser.text().contains("この期間の記録はありません"), "{}", browser.text());
+    check_page(&browser, &at("/history/timeline?find=none"), "timeline-empty");
+    assert!(browser.text().contains("該当する記録はありません"), "{}", browser.text());
 }
 
 #[test]
@@ -50,6 +54,46 @@ fn full_pages_render_in_every_width_language_and_color_scheme() {
     browser.click(".choices a");
     let confirm = browser.run("return location.href");
     check_page(&browser, confirm.as_str().unwrap(), "event-confirm");
+}
+
+#[test]
+fn history_pages_show_what_was_decided() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = start_with_claims(dir.path());
+    for channel in ["C01", HOSTILE, "C01"] {
+        let event = serde_json::json!({ "key": "Ev1000", "metadata": { "channel_id": channel } });
+        let body = serde_json::json!({ "events": [event] });
+        assert_eq!(claims.post("/v1/events/check", &body.to_string()).status, 200);
+    }
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    // 60 orders and their repeats, 7 other claims, 500 events, and 3.
+    eventually("everything is recorded", || claims.get("/history").text().contains(">630<").then_some(()));
+    check_page(&browser, &at("/history"), "history-7");
+    check_page(&browser, &at("/history?days=30"), "history-30");
+    for details in [false, true] {
+        let open = "for (const d of document.querySelectorAll('details')) d.open = true";
+        browser.run(if details { open } else { "" });
+        let problems = browser.run(include_str!("checks.js"));
+        assert_eq!(problems.as_array().map(Vec::len), Some(0), "{problems:#}");
+    }
+    assert!(browser.text().contains("C01"), "{}", browser.text());
+    let cells = "return document.querySelectorAll('[aria-labelledby=heat-title] rect > title').length";
+    assert_eq!(browser.run(cells), 30 * 24);
+
+    browser.open(&at("/events/one?key=Ev1000"));
+    browser.click("a[href^='/history/timeline']");
+    let timeline = browser.run("return location.href");
+    check_page(&browser, timeline.as_str().unwrap(), "timeline");
+    assert!(browser.text().contains("onerror=alert(1)"), "{}", browser.text());
+    browser.open(&at("/claims?state=in-doubt&prefix=doubt-0"));
+    browser.click("td a");
+    browser.click("a[href^='/history/timeline']");
+    let timeline = browser.run("return location.href");
+    check_page(&browser, timeline.as_str().unwrap(), "timeline-in-doubt");
+    browser.type_text("#find", "Ev7");
+    browser.click("form.search button");
+    assert!(browser.text().contains("Ev7"), "{}", browser.text());
 }
 
 #[test]

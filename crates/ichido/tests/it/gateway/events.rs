@@ -70,6 +70,26 @@ pub(super) fn signature(secret: &str, time: &str, body: &str) -> String {
     format!("v0={}", hex::encode(mac.finalize().into_bytes()))
 }
 
+/// An operator who has only the id of a request finds out what happened to its key.
+#[test]
+fn timeline_is_found_by_the_id_of_a_request() {
+    let case = start("");
+    for id in ["req-1", "req-2"] {
+        let headers = [("Idempotency-Key", "\"order-1\""), ("X-Request-Id", id)];
+        assert_eq!(case.post("/orders", &headers, "{}").status, 201);
+    }
+    let found = eventually("the decisions are written", || {
+        let found = get(case.gateway.admin, "/v1/history/timeline?find=req-2&by=request_id").json();
+        let entries = found["timeline"].as_array()?.clone();
+        (entries.len() == 3).then_some(entries)
+    });
+    let found: Vec<_> = found.iter().map(|entry| (&entry["result"], &entry["request_id"])).collect();
+    let expected = [("granted", Some("req-1")), ("completed", None), ("replayed", Some("req-2"))];
+    let expected = expected.map(|(result, id)| (Value::from(result), id.map_or(Value::Null, Value::from)));
+    assert_eq!(found, expected.iter().map(|(result, id)| (result, id)).collect::<Vec<_>>());
+    assert_eq!(case.claims()[0]["metadata"]["request_id"], "req-1");
+}
+
 fn retry(number: &str) -> [(&str, &str); 2] {
     [("X-Slack-Retry-Num", number), ("X-Slack-Retry-Reason", "http_timeout")]
 }
