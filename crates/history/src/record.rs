@@ -12,7 +12,7 @@ const SOURCES: [&str; 6] = ["source", "channel_id", "repository", "account", "te
 /// Different sources that are counted for one route in one hour. The others are counted together.
 const SOURCES_MAX: usize = 100;
 /// Counts the sources beyond [`SOURCES_MAX`].
-const OTHER: &str = "(other)";
+pub(crate) const OTHER: &str = "(other)";
 const HOUR_MS: u64 = 3_600_000;
 
 /// A decision that waits to be written.
@@ -162,6 +162,16 @@ pub(crate) fn write(
     Ok(skipped)
 }
 
+/// Notes for how long an hour was recorded, so that an hour without decisions differs from one without a recorder.
+pub(crate) fn add_recorded(connection: &Connection, hour_of_ms: u64, seconds: u64) -> rusqlite::Result<()> {
+    let [hour, seconds] =
+        [hour_of_ms / HOUR_MS, seconds].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    let mut add = connection.prepare_cached(
+        "INSERT INTO recorded (hour, seconds) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET seconds = seconds + excluded.seconds",
+    )?;
+    add.execute([hour, seconds]).map(drop)
+}
+
 /// Removes what is too old, and the oldest decisions if there are too many.
 pub(crate) fn prune(
     connection: &Connection,
@@ -177,6 +187,9 @@ pub(crate) fn prune(
         params![max, before(decisions_ms)],
     )?;
     let hour_ms = i64::try_from(HOUR_MS).unwrap_or(i64::MAX);
-    connection.execute("DELETE FROM hours WHERE hour < ?1", [before(counts_ms) / hour_ms])?;
+    for table in ["hours", "recorded"] {
+        let sql = format!("DELETE FROM {table} WHERE hour < ?1");
+        connection.execute(&sql, [before(counts_ms) / hour_ms])?;
+    }
     Ok(())
 }

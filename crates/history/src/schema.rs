@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 /// The version of the tables. A file of another version is set aside.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 const TABLES: &str = "
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY, at INTEGER NOT NULL, tag INTEGER NOT NULL, key TEXT NOT NULL, route TEXT NOT NULL,
@@ -20,6 +20,7 @@ CREATE TABLE hours (
     count INTEGER NOT NULL, latency_us INTEGER NOT NULL, latency_max_us INTEGER NOT NULL,
     PRIMARY KEY (hour, route, source, result, degraded)
 ) WITHOUT ROWID;
+CREATE TABLE recorded (hour INTEGER PRIMARY KEY, seconds INTEGER NOT NULL);
 CREATE TABLE instance (name TEXT NOT NULL);
 ";
 
