@@ -3,7 +3,7 @@
 mod lambda_extension;
 
 use crate::args::ClaimsArgs;
-use crate::components::{history, ledger};
+use crate::components::{anomalies, history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -26,11 +26,15 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         settings.ledger.location(),
         ledger.capabilities()
     );
+    let watching = anomalies::start(&settings, stop.clone())?;
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
     let api = ClaimApi::new(shared.for_api(), settings.log_keys);
     let readiness = Readiness::for_ledger(&ledger);
     let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
     bound.serve(Admin { ledger: shared.for_operators(), api, readiness, metrics, console }, stop).await;
     let _ = sweeping.await;
+    if let Some(watching) = watching {
+        let _ = watching.await;
+    }
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }
