@@ -8,9 +8,11 @@
 //!   cannot be written, decisions are lost and counted (`ichido_history_lost_total`).
 //! - **Everything is bounded**: recent decisions by number and age, counts by age, sources by number within an hour.
 //! - **A file that cannot be used is set aside**, and the log says so: damaged, or written by another version.
+//! - **What is unusual is found** in the counts by the hour ([`anomalies`]).
 //! - Each process has a file of its own. [`History`] reads all files of a directory, and merges them. A file that its process has left
 //!   is cleaned up by the others, and removed when everything in it is too old.
 
+pub mod anomalies;
 mod cleanup;
 mod files;
 mod read;

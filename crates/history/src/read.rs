@@ -297,7 +297,10 @@ impl History {
         Ok(entries)
     }
 
-    fn each(&self, mut visit: impl FnMut(&str, &Connection) -> rusqlite::Result<()>) -> Result<(), Error> {
+    pub(crate) fn each(
+        &self,
+        mut visit: impl FnMut(&str, &Connection) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
         for file in &self.files {
             let failed = |error: rusqlite::Error| Error::new(file, error);
             let Some(connection) = schema::open_to_read(file).map_err(failed)? else {

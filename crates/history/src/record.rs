@@ -180,6 +180,16 @@ pub(crate) fn write(
     Ok(skipped)
 }
 
+/// Notes for how long an hour was recorded, so that an hour without decisions differs from one without a recorder.
+pub(crate) fn add_recorded(connection: &Connection, hour_of_ms: u64, seconds: u64) -> rusqlite::Result<()> {
+    let [hour, seconds] =
+        [hour_of_ms / HOUR_MS, seconds].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    let mut add = connection.prepare_cached(
+        "INSERT INTO recorded (hour, seconds) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET seconds = seconds + excluded.seconds",
+    )?;
+    add.execute([hour, seconds]).map(drop)
+}
+
 /// Adds sums to the counts: by hour, route and source, by hour alone, and by day and source.
 fn add(
     transaction: &Transaction<'_>,
@@ -241,8 +251,9 @@ pub(crate) fn prune(connection: &Connection, now_ms: u64, limits: &Limits) -> ru
     let [hour_ms, day_hours] =
         [HOUR_MS, HOURS_PER_DAY].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
     let hour = before(counts_ms) / hour_ms;
-    connection.execute("DELETE FROM hours WHERE hour < ?1", [hour])?;
-    connection.execute("DELETE FROM totals WHERE hour < ?1", [hour])?;
+    for table in ["hours", "totals", "recorded"] {
+        connection.execute(&format!("DELETE FROM {table} WHERE hour < ?1"), [hour])?;
+    }
     connection.execute("DELETE FROM days WHERE day < ?1", [hour / day_hours])?;
     Ok(())
 }

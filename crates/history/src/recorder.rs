@@ -23,6 +23,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 /// How often files that no process uses are cleaned up.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(3_600);
+/// How often it is noted that decisions are recorded.
+const RECORDED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Records what a ledger decides.
 #[derive(Debug)]
@@ -109,6 +111,7 @@ impl Recorder {
             path: path.clone(),
             connection: None,
             sources: Sources::default(),
+            recorded_until: None,
             pruned_at: None,
             cleaned_at: None,
             unpruned: 0,
@@ -148,6 +151,8 @@ struct Writer {
     /// `None` until the file is opened, and after it turned out to be damaged.
     connection: Option<Connection>,
     sources: Sources,
+    /// Up to when it is noted that decisions are recorded, on the steady clock.
+    recorded_until: Option<Duration>,
     /// On the steady clock.
     pruned_at: Option<Duration>,
     cleaned_at: Option<Duration>,
@@ -165,7 +170,7 @@ impl Writer {
             if written.is_err() {
                 self.queue.lost.0.increment(records.len() as u64);
             }
-            match written.and_then(|()| self.prune_if_due()) {
+            match written.and_then(|()| self.note_recorded()).and_then(|()| self.prune_if_due()) {
                 Ok(()) if self.has_failed => {
                     self.has_failed = false;
                     tracing::info!(file = %self.path.display(), "history is recorded again");
@@ -175,6 +180,8 @@ impl Writer {
                     if !std::mem::replace(&mut self.has_failed, true) {
                         tracing::warn!(file = %self.path.display(), %error, "cannot record history");
                     }
+                    // Decisions were lost, so this time does not count as recorded.
+                    self.recorded_until = None;
                     if schema::is_unusable(&error) {
                         self.connection = None;
                     }
@@ -199,6 +206,17 @@ impl Writer {
             let skipped = record::write(connection, records, &mut self.sources)?;
             counter!("ichido_history_skipped_total").increment(skipped as u64);
             self.unpruned += (records.len() - skipped) as u64;
+        }
+        Ok(())
+    }
+
+    /// Notes every minute that decisions are recorded, whether there are any or not.
+    fn note_recorded(&mut self) -> rusqlite::Result<()> {
+        let (now, Some(connection)) = (self.settings.clock.steady(), &self.connection) else { return Ok(()) };
+        let seconds = now.saturating_sub(*self.recorded_until.get_or_insert(now)).as_secs();
+        if seconds >= RECORDED_INTERVAL.as_secs() {
+            record::add_recorded(connection, self.settings.clock.now().0, seconds)?;
+            self.recorded_until = Some(now);
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ CREATE TABLE days (
     day INTEGER NOT NULL, source TEXT NOT NULL, result TEXT NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY (day, source, result)
 ) WITHOUT ROWID;
+CREATE TABLE recorded (hour INTEGER PRIMARY KEY, seconds INTEGER NOT NULL);
 CREATE TABLE instance (name TEXT NOT NULL);
 ";
 

@@ -1,6 +1,7 @@
 //! The components of a server process, and what they share: the admin port and the ledger.
 
 pub(crate) mod admin_port;
+pub(crate) mod anomalies;
 pub(crate) mod delivery;
 pub(crate) mod gateway;
 pub(crate) mod history;

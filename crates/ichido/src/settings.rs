@@ -13,6 +13,7 @@ use ichido_delivery::{notice, settings};
 use ichido_export::settings as export;
 use ichido_gateway::settings as gateway;
 use ichido_history::RawHistory;
+use ichido_history::anomalies::{AnomalySettings, RawAnomalies};
 use ichido_meter::settings as meter;
 use ichido_serve::ledger::Settings as Ledger;
 use ichido_serve::{Failure, RawLedger};
@@ -35,6 +36,7 @@ struct RawFile {
     meter: meter::Raw,
     export: export::RawExport,
     history: RawHistory,
+    anomalies: RawAnomalies,
 }
 
 /// The settings of a process. Sections are checked when they are used.
@@ -123,6 +125,11 @@ impl Settings {
     pub(crate) fn histories(&self) -> Result<Vec<PathBuf>, Failure> {
         self.history()?;
         Ok(self.sources.section::<RawHistory>("history")?.readable())
+    }
+
+    /// How anomalies are found in the history.
+    pub(crate) fn anomalies(&self) -> Result<AnomalySettings, Failure> {
+        self.check("anomalies", RawAnomalies::check)
     }
 
     /// The settings of the meter.

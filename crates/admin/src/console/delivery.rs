@@ -206,6 +206,7 @@ fn row_of(notice: &Notice, t: &Translations) -> Vec<Markup> {
         Event::Held { lane, reason } => (t.notice_held, format!("{lane}: {reason}")),
         Event::SpoolFull { reason } => (t.notice_full, reason.clone()),
         Event::InvalidInput { count, reason } => (t.notice_invalid_input, format!("{count}: {reason}")),
+        Event::Anomaly { text, .. } => (t.notice_anomaly, text.clone()),
         Event::Recovered { outage, since } => (t.notice_recovered, format!("{outage} ({since})")),
     };
     let at = parse_iso(&notice.at).map_or_else(|| html! { (notice.at) }, time);

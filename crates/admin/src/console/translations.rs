@@ -327,6 +327,7 @@ translations! {
     notice_held: "sending on hold", "送信停止";
     notice_full: "spool full", "スプールの容量不足";
     notice_invalid_input: "invalid input", "不正な入力";
+    notice_anomaly: "anomaly", "異常検知";
     notice_recovered: "recovered", "復旧";
     channel_log: "log", "ログ";
     channel_email: "email", "メール";

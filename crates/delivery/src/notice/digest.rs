@@ -26,7 +26,7 @@ struct Part {
     shown: Vec<String>,
 }
 
-const KINDS: usize = 7;
+const KINDS: usize = 8;
 /// In the order of the message: singular, plural, and where to find the rest.
 const LABELS: [(&str, &str, &str); KINDS] = [
     ("lane held", "lanes held", "see the log"),
@@ -34,6 +34,7 @@ const LABELS: [(&str, &str, &str); KINDS] = [
     ("batch failed", "batches failed", "run `ichido failed list`"),
     ("batch expired and failed", "batches expired and failed", "run `ichido failed list`"),
     ("invalid input item", "invalid input items", "run `ichido failed list`"),
+    ("anomaly", "anomalies", "run `ichido events anomalies`"),
     ("recovery", "recoveries", "see the log"),
     ("unreadable notice", "unreadable notices", "see data/notices/*.unreadable"),
 ];
@@ -53,14 +54,15 @@ impl Digest {
             Event::Failed(_) => (2, 1),
             Event::Expired(_) => (3, 1),
             Event::InvalidInput { count, .. } => (4, count),
-            Event::Recovered { .. } => (5, 1),
+            Event::Anomaly { .. } => (5, 1),
+            Event::Recovered { .. } => (6, 1),
         };
         self.count_and_show(kind, count, || line(notice));
     }
 
     /// Adds a notice file that could not be read.
     pub fn add_unreadable(&mut self, file: &str) {
-        self.count_and_show(6, 1, || file.to_owned());
+        self.count_and_show(7, 1, || file.to_owned());
     }
 
     /// The number of notices.
@@ -110,6 +112,7 @@ fn line(notice: &Notice) -> String {
         Event::Held { lane, reason } => format!("{}: {} (since {})", plain(lane), plain(reason), notice.at),
         Event::InvalidInput { reason, .. } => format!("{} ({})", plain(reason), notice.at),
         Event::SpoolFull { reason } => format!("{} ({})", plain(reason), notice.at),
+        Event::Anomaly { text, command, .. } => format!("{}; run `{}`", plain(text), plain(command)),
         Event::Recovered { outage, since } => {
             format!("{}: recovered at {} (outage since {since})", plain(outage), notice.at)
         }

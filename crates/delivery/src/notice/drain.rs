@@ -82,6 +82,7 @@ impl Taken {
             Event::Held { .. }
             | Event::SpoolFull { .. }
             | Event::InvalidInput { .. }
+            | Event::Anomaly { .. }
             | Event::Recovered { .. } => {}
         }
     }

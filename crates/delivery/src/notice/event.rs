@@ -40,6 +40,15 @@ pub enum Event {
         /// The position of the last one, and what is wrong with it.
         reason: String,
     },
+    /// Something in the history is unusual.
+    Anomaly {
+        /// What kind of thing.
+        kind: String,
+        /// One sentence with its numbers.
+        text: String,
+        /// The command that shows more.
+        command: String,
+    },
     /// An announced outage is over.
     Recovered {
         /// The outage.

@@ -13,7 +13,8 @@ Examples:
   ichido events show Ev0PV52K21            when an event was first seen, and by which instance
   ichido events forget Ev0PV52K21          let it be processed again
   ichido events history --by source        decisions of the last 7 days, by channel, repository or account
-  ichido events timeline Ev0PV52K21        every decision about one key";
+  ichido events timeline Ev0PV52K21        every decision about one key
+  ichido events anomalies                  unusual hours of the last 7 days";
 
 const HISTORY_EXAMPLES: &str = "\
 Examples:
@@ -26,6 +27,14 @@ Examples:
   ichido events timeline Ev0PV52K21              by key
   ichido events timeline 5feceb66ffc86f38        by the hash that the log prints
   ichido events timeline 7f3a-41c2               by the X-Request-Id of a request to the gateway";
+
+const ANOMALIES_EXAMPLES: &str = "\
+Examples:
+  ichido events anomalies                                    unusual hours of the last 7 days
+  ichido events anomalies --days 1 --json
+  ichido events anomalies --dir /mnt/a/history --dir /mnt/b/history    compare instances
+
+Kinds: volume, duplicates, silence, in-doubt, instance. A source is judged from its second week on.";
 
 const FORGET_EXAMPLES: &str = "\
 Examples:
@@ -89,6 +98,16 @@ pub(crate) enum EventsVerb {
         /// Key, or at least 16 hexadecimal digits of its hash, or the id of a request.
         key: String,
         /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir` and `history.merge`.
+        #[arg(long, value_name = "DIR")]
+        dir: Vec<PathBuf>,
+    },
+    /// Show unusual hours in the local history: volume, duplicates, silence, doubt, and instances that differ from the others.
+    #[command(after_help = ANOMALIES_EXAMPLES)]
+    Anomalies {
+        /// How many days back.
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=30))]
+        days: u32,
+        /// Directory of a history, or one of its files; repeat it to merge several instances. Default: `history.dir`.
         #[arg(long, value_name = "DIR")]
         dir: Vec<PathBuf>,
     },

@@ -3,7 +3,7 @@
 mod lambda_extension;
 
 use crate::args::ClaimsArgs;
-use crate::components::{history, ledger};
+use crate::components::{anomalies, history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -26,6 +26,7 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         settings.ledger.location(),
         ledger.capabilities()
     );
+    let watching = anomalies::start(&settings, stop.clone())?;
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
     let api = ClaimApi::new(shared.for_api(), settings.log_keys);
     let readiness = Readiness::for_ledger(&ledger);
@@ -33,5 +34,8 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let (ledger, histories) = (shared.for_operators(), Histories::new(settings.histories()?));
     bound.serve(Admin { ledger, api, readiness, metrics, histories, console }, stop).await;
     let _ = sweeping.await;
+    if let Some(watching) = watching {
+        let _ = watching.await;
+    }
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

@@ -38,6 +38,7 @@ pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
             return history::counts(&settings, *by, *days, dir, format);
         }
         EventsVerb::Timeline { key, dir } => return history::timeline(&settings, key, dir, json),
+        EventsVerb::Anomalies { days, dir } => return history::anomalies(&settings, *days, dir, json),
         EventsVerb::List { .. } | EventsVerb::Show { .. } | EventsVerb::Forget { .. } => {}
     }
     if let Some(address) = &args.admin {
@@ -80,7 +81,7 @@ async fn run_verb(operator: &impl Operator, verb: &EventsVerb, json: bool) -> Re
             Ok(())
         }
         // Read from files, without the ledger.
-        EventsVerb::History { .. } | EventsVerb::Timeline { .. } => Ok(()),
+        EventsVerb::History { .. } | EventsVerb::Timeline { .. } | EventsVerb::Anomalies { .. } => Ok(()),
     }
 }
 

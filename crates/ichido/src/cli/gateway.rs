@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::args::GatewayArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{gateway, history, ledger};
+use crate::components::{anomalies, gateway, history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_gateway::Bound;
@@ -29,6 +29,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         ledger::open(&settings.ledger, reach, has_fallback, history::start(settings.history()?)).await?;
     let shared =
         ProcessLedger::new(ledger.clone(), &settings.ledger, bound.needs_fallback(), admin.is_some()).await?;
+    let watching = anomalies::start(&settings, stop.clone())?;
     let start_line = format!(
         "ichido gateway: listening on {}, {}, {} → {}, ledger {} ({})",
         bound.url(),
@@ -55,6 +56,9 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let reloading = reload::start(triggers, started, parts, stop)?;
     component.into_work().await?;
     let _ = reloading.await;
+    if let Some(watching) = watching {
+        let _ = watching.await;
+    }
     if let Some(serving) = serving {
         serving.stop().await;
     }

@@ -1,8 +1,9 @@
-//! `ichido events history` and `timeline`: what was decided, from the history files of one or more instances.
+//! `ichido events history`, `timeline` and `anomalies`: what was decided, from the history files of one or more instances.
 
 use std::path::PathBuf;
 
 use ichido_core::{Clock, SystemClock, Timestamp};
+use ichido_history::anomalies::Finding;
 use ichido_history::{By, Count, Entry, Error, History};
 use ichido_meter::csv::defused;
 use ichido_serve::Failure;
@@ -13,6 +14,7 @@ use crate::output;
 use crate::settings::Settings;
 
 const DAY_MS: u64 = 86_400_000;
+const WEEK_HOURS: usize = 7 * 24;
 
 /// How decisions are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +123,31 @@ pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: b
     outln!("{table}");
     let repeats = entries.iter().filter(|entry| entry.is_repeat()).count() as u64;
     outln!("{}", output::count(repeats, "repeat", "repeats"));
+    Ok(())
+}
+
+pub(super) fn anomalies(settings: &Settings, days: u32, dirs: &[PathBuf], json: bool) -> Result<(), Failure> {
+    let (now, anomalies) = (SystemClock::default().now(), settings.anomalies()?);
+    let found = open(settings, dirs)?.anomalies(days, now, &anomalies);
+    let (findings, known_hours) = found.map_err(failure)?;
+    if json {
+        return output::json(&json!({ "anomalies": findings, "known_hours": known_hours }));
+    }
+    for Finding { kind, text, command, .. } in &findings {
+        outln!("{kind}: {text}");
+        outln!("    {command}");
+    }
+    let count = findings.len() as u64;
+    outln!(
+        "{} in {}",
+        output::count(count, "anomaly", "anomalies"),
+        output::count(days.into(), "day", "days")
+    );
+    if known_hours < WEEK_HOURS {
+        outln!(
+            "only {known_hours} hours were recorded in full; a source is judged after a week ({WEEK_HOURS} hours)"
+        );
+    }
     Ok(())
 }
 

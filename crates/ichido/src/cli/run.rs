@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{delivery, gateway, history, ledger};
+use crate::components::{anomalies, delivery, gateway, history, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -47,6 +47,10 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         false => None,
     };
+    let watching = match shared.is_some() {
+        true => anomalies::start(&settings, stop.clone())?,
+        false => None,
+    };
     // A gateway sweeps its ledger itself.
     let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
     let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
@@ -70,8 +74,8 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(serving) = serving {
         serving.stop().await;
     }
-    if let Some(sweeping) = sweeping {
-        let _ = sweeping.await;
+    for task in [sweeping, watching].into_iter().flatten() {
+        let _ = task.await;
     }
     if let Some(shared) = shared {
         shared.close().await.map_err(|error| settings.ledger.failure(error))?;

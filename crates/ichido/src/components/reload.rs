@@ -142,6 +142,7 @@ fn names(files: &[PathBuf]) -> String {
 /// Checks what a reload does not change as well, so that settings that were accepted also work at the next start.
 fn check_rest(settings: &Settings, started: &Started) -> Result<(), Failure> {
     settings.admin()?;
+    settings.anomalies()?;
     for section in started.components.iter().filter(|section| settings.has(section)) {
         match *section {
             "meter" => drop(settings.meter()?),

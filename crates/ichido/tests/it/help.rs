@@ -25,6 +25,7 @@ fn help_of_every_command() {
         &["events", "list", "--help"],
         &["events", "show", "--help"],
         &["events", "forget", "--help"],
+        &["events", "anomalies", "--help"],
         &["audit", "--help"],
         &["audit", "list", "--help"],
         &["audit", "verify", "--help"],

@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests of processes wait in real time")]
 
 mod admin;
+mod anomalies;
 mod audit;
 mod bad_input;
 mod check;

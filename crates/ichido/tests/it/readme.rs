@@ -32,6 +32,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
             "ichido ledger forget",
             "ichido events list",
             "ichido events history",
+            "ichido events anomalies",
         ],
     ),
     ("docs/dynamodb.md", &["aws cloudformation deploy"]),

@@ -3,6 +3,7 @@
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
 const COUNTERS: &[(&str, &str)] = &[
+    ("ichido_anomalies_total", "Unusual hours found in the history, by kind."),
     ("ichido_delivery_batches_total", "Batches whose delivery ended, by outcome."),
     ("ichido_delivery_failed_total", "Batches moved to the failed directory, by reason."),
     ("ichido_delivery_rate_limited_total", "Responses with status 429 from the receiver."),

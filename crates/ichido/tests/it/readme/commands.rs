@@ -66,6 +66,11 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
     ("ichido events history", Action::Prints(&["new", "decisions in 7 days"])),
     ("ichido events history --by source --days 30", Action::Prints(&["decisions in 30 days"])),
     ("ichido events history --by hour --csv", Action::Prints(&["new,1,0,"])),
+    (
+        "ichido events anomalies",
+        Action::Prints(&["0 anomalies in 7 days", "a source is judged after a week"]),
+    ),
+    ("ichido events anomalies --days 1 --json", Action::Prints(&["\"anomalies\": []", "known_hours"])),
     ("ichido events timeline Ev07…", Action::Prints(&["new", "0 repeats"])),
     ("ichido events timeline 5feceb66ffc86f38", Action::Prints(&["new"])),
     // Delivery.

@@ -90,7 +90,8 @@ fn claims_and_events_are_forgotten() {
     shell.replace("timeline Ev07…", "timeline Ev07D");
     let hash = ichido_core::MarkKey::new("Ev07D").unwrap().index().to_string();
     shell.replace("timeline 5feceb66ffc86f38", format!("timeline {}", &hash[..16]));
-    let blocks = ["ichido ledger forget", "ichido events list", "ichido events history"];
+    let blocks =
+        ["ichido ledger forget", "ichido events list", "ichido events history", "ichido events anomalies"];
     run_blocks("docs/events.md", &blocks, shell);
 }
 

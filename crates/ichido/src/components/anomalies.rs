@@ -1,0 +1,168 @@
+//! Looks for what is unusual in the history, once for every completed hour, and reports it: log, metric and notice.
+//!
+//! It works in the background, on files that the recorder has written. No request waits for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::Clock;
+use ichido_delivery::notice::{self, Event, Notices};
+use ichido_delivery::tls_roots::TlsRoots;
+use ichido_history::anomalies::{AnomalySettings, Checked, Finding, Kind, check};
+use ichido_serve::Failure;
+use ichido_settings::Invalid;
+use metrics::counter;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::Settings;
+
+/// How often it looks whether another hour is complete.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Findings of one check that are reported one by one. The others are only counted.
+const REPORTED_MAX: usize = 100;
+
+/// Starts to look, until `stop`. `None` if nothing is recorded, or anomalies are off.
+pub(crate) fn start(settings: &Settings, stop: CancellationToken) -> Result<Option<JoinHandle<()>>, Failure> {
+    let anomalies = settings.anomalies()?;
+    let Some(history) = settings.history()?.filter(|_| anomalies.is_enabled) else { return Ok(None) };
+    for kind in Kind::ALL {
+        counter!("ichido_anomalies_total", "kind" => kind.name()).increment(0);
+    }
+    let delivery = settings.raw_delivery()?;
+    let outbox = Outbox {
+        dir: delivery.data_dir().join("notices"),
+        ca_file: delivery.ca_file.filter(|file| !file.is_empty()).map(PathBuf::from),
+        channels: settings.notices()?,
+        clock: history.clock.clone(),
+        stop: stop.clone(),
+        opened: None,
+    };
+    let watch = Watch { dir: history.dir, clock: history.clock, settings: anomalies, outbox, failures: 0 };
+    Ok(Some(tokio::spawn(watch.run(stop))))
+}
+
+struct Watch {
+    dir: PathBuf,
+    clock: Arc<dyn Clock>,
+    settings: AnomalySettings,
+    outbox: Outbox,
+    /// Checks that failed since the last one that did not. The first failure may be due to the file, which is being created.
+    failures: u32,
+}
+
+impl Watch {
+    async fn run(mut self, stop: CancellationToken) {
+        self.outbox.send_what_waits();
+        loop {
+            self.check().await;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(INTERVAL) => {}
+            }
+        }
+        self.outbox.close().await;
+    }
+
+    async fn check(&mut self) {
+        let (dir, now, settings) = (self.dir.clone(), self.clock.now(), self.settings);
+        let checked = tokio::task::spawn_blocking(move || check(&dir, now, &settings)).await;
+        match checked {
+            Ok(Ok(checked)) => {
+                self.failures = 0;
+                if let Some(checked) = checked {
+                    self.report(checked).await;
+                }
+            }
+            Ok(Err(error)) => {
+                self.failures = self.failures.saturating_add(1);
+                if self.failures == 2 {
+                    tracing::warn!(%error, "cannot look for anomalies");
+                }
+            }
+            Err(error) => tracing::error!(%error, "the check for anomalies panicked"),
+        }
+    }
+
+    async fn report(&mut self, checked: Checked) {
+        let reported = &checked.findings[..checked.findings.len().min(REPORTED_MAX)];
+        for Finding { kind, .. } in &checked.findings {
+            counter!("ichido_anomalies_total", "kind" => kind.name()).increment(1);
+        }
+        for finding in reported {
+            let Finding { kind, route, source, instance, observed, usual, text, command, .. } = finding;
+            let kind = kind.name();
+            tracing::warn!(kind, route, source, instance, observed, usual, text, command, "anomaly");
+        }
+        let unreported = checked.findings.len() - reported.len();
+        if unreported > 0 {
+            tracing::warn!(unreported, command = "ichido events anomalies", "more anomalies were found");
+        }
+        if !reported.is_empty() {
+            self.outbox.announce(reported.iter().map(event).collect()).await;
+        }
+        if let Err(error) = checked.done() {
+            tracing::warn!(%error, dir = %self.dir.display(), "cannot note that an hour was checked");
+        }
+    }
+}
+
+fn event(finding: &Finding) -> Event {
+    let Finding { kind, text, command, .. } = finding;
+    Event::Anomaly { kind: kind.name().to_owned(), text: text.clone(), command: command.clone() }
+}
+
+/// The outbox of notices. It is opened for the first notice: a process without findings leaves no directory behind.
+struct Outbox {
+    dir: PathBuf,
+    ca_file: Option<PathBuf>,
+    channels: notice::Settings,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+    opened: Option<(Arc<Notices>, JoinHandle<()>)>,
+}
+
+impl Outbox {
+    /// Sends what an earlier process could not send.
+    fn send_what_waits(&mut self) {
+        if notice::waiting(&self.dir, 0).is_ok_and(|(count, _)| count > 0) {
+            self.open();
+        }
+    }
+
+    async fn announce(&mut self, events: Vec<Event>) {
+        let Some(notices) = self.open() else { return };
+        // A failure is logged there, and the notices are sent from memory.
+        let announcing = move || events.into_iter().for_each(|event| drop(notices.announce(event)));
+        let _ = tokio::task::spawn_blocking(announcing).await;
+    }
+
+    fn open(&mut self) -> Option<Arc<Notices>> {
+        if self.opened.is_none() {
+            match self.try_open() {
+                Ok(notices) => {
+                    let (working, stop) = (notices.clone(), self.stop.clone());
+                    self.opened = Some((notices, tokio::spawn(async move { working.work(stop).await })));
+                }
+                Err(error) => tracing::error!(error, "cannot send notices of anomalies"),
+            }
+        }
+        self.opened.as_ref().map(|(notices, _)| notices.clone())
+    }
+
+    fn try_open(&self) -> Result<Arc<Notices>, String> {
+        let channels = || -> Result<_, Invalid> {
+            notice::channels(&self.channels, &TlsRoots::read(self.ca_file.as_deref())?, &self.clock)
+        };
+        let channels = channels().map_err(|invalid| invalid.to_string())?;
+        let notices = Notices::open(&self.dir, channels, self.clock.clone());
+        notices.map(Arc::new).map_err(|error| format!("{}: {error}", self.dir.display()))
+    }
+
+    async fn close(self) {
+        if let Some((_, working)) = self.opened {
+            let _ = working.await;
+        }
+    }
+}

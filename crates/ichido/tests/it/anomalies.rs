@@ -1,0 +1,91 @@
+//! An unusual hour in the history, as an operator hears of it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{Clock, SystemClock};
+use ichido_history::{Recorder, Settings};
+use ichido_testkit::wait::eventually;
+use rusqlite::{Connection, params};
+use serde_json::json;
+
+use crate::serving::Serving;
+use crate::{json, ok, refused};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Writes the history of four weeks, with 40 events in each hour, and 400 in the last one. Returns that hour.
+fn write_history(dir: &Path) -> i64 {
+    let clock = Arc::new(SystemClock::default());
+    let last = i64::try_from((clock.now().0 - 2 * 60 * 1_000) / 3_600_000 - 1).unwrap();
+    let settings = Settings {
+        dir: dir.to_owned(),
+        instance: "one".to_owned(),
+        decisions_max: 1_000,
+        decisions_age: 7 * DAY,
+        counts_age: 30 * DAY,
+        clock,
+    };
+    let recorder = Recorder::start(settings).unwrap();
+    let path = recorder.path().to_owned();
+    drop(recorder);
+    let mut connection = Connection::open(path).unwrap();
+    let transaction = connection.transaction().unwrap();
+    for hour in last - 28 * 24..=last {
+        let count = if hour == last { 400 } else { 40 };
+        let insert = "INSERT INTO hours VALUES (?1, 'events', 'C1', 'new', 0, ?2, 0, 0)";
+        transaction.execute(insert, params![hour, count]).unwrap();
+        transaction.execute("INSERT OR REPLACE INTO recorded VALUES (?1, 3600)", [hour]).unwrap();
+    }
+    transaction.commit().unwrap();
+    // The hours before were checked, so that this one is too, even if another hour ends meanwhile.
+    std::fs::write(dir.join("anomalies.checked"), (last - 1).to_string()).unwrap();
+    last
+}
+
+#[test]
+fn unusual_hour_is_shown_logged_counted_and_announced() {
+    let dir = tempfile::tempdir().unwrap();
+    let history = dir.path().join("data/history");
+    let hour = write_history(&history);
+
+    let shown = ok(dir.path(), &["events", "anomalies"]);
+    assert!(shown.contains(r#"volume: source "C1" on "events" had 400 arrivals"#), "{shown}");
+    assert!(
+        shown.contains("ichido events history --by hour") && shown.contains("1 anomaly in 7 days"),
+        "{shown}"
+    );
+    let found = json(dir.path(), &["events", "anomalies", "--days", "1", "--json"]);
+    let finding = &found["anomalies"][0];
+    assert_eq!((&finding["kind"], &finding["source"]), (&json!("volume"), &json!("C1")), "{found}");
+    assert_eq!((&finding["observed"], &finding["usual"]), (&json!(400.0), &json!(40.0)), "{found}");
+
+    let serving = Serving::claims(dir.path(), "memory:", None);
+    serving.says("had 400 arrivals");
+    let metrics = serving.call("GET", "/metrics", &[], "").text();
+    assert!(metrics.contains(r#"ichido_anomalies_total{kind="volume"} 1"#), "{metrics}");
+    assert!(metrics.contains(r#"ichido_anomalies_total{kind="silence"} 0"#), "{metrics}");
+    serving.says("ichido: 1 anomaly");
+    eventually("the hour is noted as checked", || {
+        let noted = std::fs::read_to_string(history.join("anomalies.checked")).unwrap();
+        noted.parse::<i64>().ok().filter(|noted| *noted >= hour)
+    });
+}
+
+#[test]
+fn settings_are_checked_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for (setting, problem) in [
+        ("cool_down_hours = 0", "anomalies.cool_down_hours"),
+        ("sensitivity = \"extreme\"", "anomalies.sensitivity"),
+        ("enabled = 3", "anomalies.enabled"),
+    ] {
+        std::fs::write(dir.path().join("ichido.toml"), format!("[anomalies]\n{setting}\n")).unwrap();
+        let line = refused(dir.path(), &["events", "anomalies", "--dir", "elsewhere"], 2);
+        assert!(line.contains(problem), "{line}");
+    }
+    std::fs::remove_file(dir.path().join("ichido.toml")).unwrap();
+    let line = refused(dir.path(), &["events", "anomalies", "--dir", "elsewhere"], 2);
+    assert!(line.contains("elsewhere") && line.contains("nothing was recorded here yet"), "{line}");
+}
