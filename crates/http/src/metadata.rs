@@ -27,11 +27,12 @@ impl MetadataSource {
     }
 }
 
-/// The metadata of a request.
+/// The metadata of a request. `ids` identify the request in logs and traces.
 pub(crate) fn of_request(
     sources: &[(String, MetadataSource)],
     document: &Document<'_>,
     instance: &str,
+    ids: impl IntoIterator<Item = (&'static str, Option<String>)>,
 ) -> Metadata {
     let value = |source: &MetadataSource| match source {
         MetadataSource::Instance => Some(instance.to_owned()),
@@ -40,6 +41,8 @@ pub(crate) fn of_request(
             found.filter(|text| text.len() <= VALUE_BYTES_MAX).map(ToOwned::to_owned)
         }
     };
-    let pairs = sources.iter().filter_map(|(name, source)| Some((name.clone(), value(source)?)));
-    Metadata::new(pairs).unwrap_or_default()
+    let ids = ids.into_iter().filter_map(|(name, id)| Some((name.to_owned(), id?)));
+    let pairs = || sources.iter().filter_map(|(name, source)| Some((name.clone(), value(source)?)));
+    // A name that the operator chose comes last, and wins. If there is not enough room, only those are kept.
+    Metadata::new(ids.chain(pairs())).or_else(|_| Metadata::new(pairs())).unwrap_or_default()
 }

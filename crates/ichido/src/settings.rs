@@ -17,6 +17,7 @@ use ichido_meter::settings as meter;
 use ichido_serve::ledger::Settings as Ledger;
 use ichido_serve::{Failure, RawLedger};
 use ichido_settings::{Effective, Flag, Invalid, Sources};
+use ichido_telemetry::RawTelemetry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -35,6 +36,7 @@ struct RawFile {
     meter: meter::Raw,
     export: export::RawExport,
     history: RawHistory,
+    telemetry: RawTelemetry,
 }
 
 /// The settings of a process. Sections are checked when they are used.
@@ -117,6 +119,11 @@ impl Settings {
     pub(crate) fn history(&self) -> Result<Option<ichido_history::Settings>, Failure> {
         let (instance, clock) = (hostname(), self.ledger.handle().clock);
         self.check("history", |raw: RawHistory| raw.check(instance, clock))
+    }
+
+    /// Where traces and metrics are sent. `None` for nowhere.
+    pub(crate) fn telemetry(&self) -> Result<Option<ichido_telemetry::Settings>, Failure> {
+        self.check("telemetry", |raw: RawTelemetry| raw.check(hostname()))
     }
 
     /// The settings of the meter.

@@ -3,7 +3,7 @@
 mod lambda_extension;
 
 use crate::args::ClaimsArgs;
-use crate::components::{history, ledger};
+use crate::components::{history, ledger, telemetry};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -15,6 +15,8 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     }
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let metrics = metrics::install()?;
+    let mut telemetry = telemetry::prepare(&settings, &metrics)?;
+    telemetry.run(None);
     let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
     let stop = shutdown::on_signals()?;
     let history = history::start(settings.history()?);
@@ -32,5 +34,6 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
     bound.serve(Admin { ledger: shared.for_operators(), api, readiness, metrics, console }, stop).await;
     let _ = sweeping.await;
+    telemetry.close().await;
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

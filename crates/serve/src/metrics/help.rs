@@ -40,6 +40,7 @@ const COUNTERS: &[(&str, &str)] = &[
         "ichido_suspected_twice_total",
         "Effects that may have happened twice: a holder completed after a takeover.",
     ),
+    ("ichido_telemetry_lost_total", "Spans and metric exports that did not reach the collector, by signal."),
     ("ichido_unrecorded_total", "Effects whose outcome could not be recorded."),
     ("process_cpu_seconds_total", "Processor time of the process, user and system."),
 ];
