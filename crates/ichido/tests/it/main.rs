@@ -34,6 +34,7 @@ mod packaging;
 mod readme;
 mod serving;
 mod support;
+mod telemetry;
 
 use std::path::Path;
 use std::process::Output;
