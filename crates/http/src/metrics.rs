@@ -342,6 +342,6 @@ mod tests {
             assert_eq!(labels.admit(&format!("POST /{number}")), format!("POST /{number}"));
         }
         assert_eq!(labels.admit("POST /more"), OTHER_ROUTES);
-        assert_eq!(labels.clone().admit("POST /5"), "POST /5");
+        assert_eq!(labels.admit("POST /5"), "POST /5");
     }
 }

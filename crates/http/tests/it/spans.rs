@@ -104,7 +104,7 @@ async fn doubt_is_an_event_of_the_span() {
     instance.send(order("k")).await.assert_problem(409, "in-doubt");
     let again = ended.take();
     assert_eq!(reason(&again.events[0]), "an earlier request with this key is in doubt".into());
-    assert_eq!((attribute(&again, "ichido.outcome"), again.failure), (Some(&"in-doubt".into()), None));
+    assert_eq!((attribute(&again, "ichido.outcome"), &again.failure), (Some(&"in-doubt".into()), &None));
 }
 
 #[tokio::test]

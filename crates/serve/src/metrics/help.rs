@@ -68,7 +68,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("ichido_ledger_seconds", "Time of one ledger call, by verb."),
     ("ichido_meter_group_batches", "Batches that the meter commits together."),
     ("ichido_meter_request_seconds", "Time of one request to the meter."),
-    ("ichido_request_seconds", "Time of one keyed request, upstream included."),
+    ("ichido_request_seconds", "Time of one keyed request, upstream included, by route."),
     ("ichido_upstream_seconds", "Time until the upstream's response headers."),
 ];
 
