@@ -116,10 +116,7 @@ impl Exporter {
                 () = stop.cancelled() => return,
                 _ = metrics.tick() => self.send_metrics().await,
                 _ = spans.tick() => self.send_spans().await,
-                // A collector that is down is tried again after the pause, not whenever the queue grows.
-                () = self.wake.notified() => if !self.sending.lock().await.has_failed {
-                    self.send_spans().await;
-                }
+                () = self.wake.notified() => self.send_full_batch().await,
             }
         }
     }
@@ -135,6 +132,14 @@ impl Exporter {
                 spans = self.waiting().len(),
                 "the collector did not take the last telemetry in time"
             );
+        }
+    }
+
+    /// Sends spans early, because there are many. A collector that is down is tried again after the pause, not whenever the
+    /// queue grows.
+    async fn send_full_batch(&self) {
+        if !self.sending.lock().await.has_failed {
+            self.send_spans().await;
         }
     }
 
