@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
-use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
+use ichido_http::{ActiveSpan, Failure, Progress, Route, strip_hop_by_hop};
 use ichido_ledger::{Elapsed, lazy_timeout};
 use metrics::{Histogram, histogram};
 use tokio::sync::Semaphore;
@@ -42,6 +42,8 @@ struct Shared {
     permits: Arc<Semaphore>,
     /// The `Host` of requests that have none.
     host: HeaderValue,
+    /// Its name in spans.
+    server: String,
     prefix: String,
     response_timeout: Duration,
     latency: Histogram,
@@ -78,6 +80,7 @@ impl Forward {
             ),
             permits,
             host: HeaderValue::try_from(upstream.host()).map_err(|error| invalid(error.into()))?,
+            server: upstream.authority.host().to_owned(),
             prefix: upstream.prefix.clone(),
             response_timeout: response_timeout(routes),
             latency: histogram!("ichido_upstream_seconds"),
@@ -135,9 +138,19 @@ impl Forward {
         let upgrade = requested_upgrade(&request);
         let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         self.rewrite(&mut request, upgrade)?;
+        let span = request.extensions_mut().remove::<ActiveSpan>().map(|span| {
+            let method = request.method().clone();
+            span.call(method.as_str(), &self.shared.server, request.headers_mut())
+        });
         let started = Instant::now();
         let response = self.shared.pool.send(request).await;
         self.shared.latency.record(started.elapsed());
+        if let Some(span) = span {
+            span.end(match &response {
+                Ok(response) => Ok(response.status()),
+                Err(failure) => Err(failure.cause().to_string()),
+            });
+        }
         let mut response = response?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client_side = client_side.ok_or_else(Failure::unrequested_upgrade)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ichido_http::{IdempotencyLayer, Journal, Route, Rules};
+use ichido_http::{IdempotencyLayer, Journal, Route, Rules, SpanSink};
 use ichido_ledger::Ledger;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -86,12 +86,14 @@ impl Bound {
         self.settings.wants_fallback()
     }
 
-    /// Builds the gateway. `fallback` is the ledger with its fallback, if the process has one.
+    /// Builds the gateway. `fallback` is the ledger with its fallback, if the process has one. `spans` gets a span for each
+    /// request, if requests are traced.
     pub async fn build(
         self,
         ledger: Ledger,
         fallback: Option<Ledger>,
         ledger_settings: &LedgerSettings,
+        spans: Option<Arc<dyn SpanSink>>,
     ) -> Result<Gateway, Failure> {
         let Self { socket, settings } = self;
         // A local ledger is as close as a journal would be, and needs none.
@@ -122,6 +124,7 @@ impl Bound {
         let policy_path = rules.policy_path.clone();
         let cors = Cors::new(&rules.routes, settings.origins);
         let layer = IdempotencyLayer::with(ledger.clone(), rules, fallback, journal.clone());
+        let layer = spans.map_or(layer.clone(), |spans| layer.traced(spans));
         if has_metadata {
             tracing::info!(instance = layer.instance(), "event metadata uses this instance id");
         }

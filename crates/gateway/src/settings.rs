@@ -280,7 +280,11 @@ impl Upstream {
         }
         let prefix = place.map_or_else(String::new, |place| place.path().trim_end_matches('/').to_owned());
         Ok(Self {
-            tls: client_tls(&scheme, ca_file)?,
+            tls: tls::client_config(
+                "gateway.upstream",
+                scheme == Scheme::HTTPS,
+                ca_file.map(|file| ("gateway.upstream_ca_file", file)),
+            )?,
             scheme,
             authority,
             prefix,
@@ -316,27 +320,6 @@ pub(crate) fn log_cautions(rules: &Rules) {
 
 fn default_port(scheme: &Scheme) -> u16 {
     if *scheme == Scheme::HTTPS { 443 } else { 80 }
-}
-
-fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Invalid> {
-    let mut roots = rustls::RootCertStore::empty();
-    if let Some(file) = ca_file {
-        let name = "gateway.upstream_ca_file";
-        for certificate in tls::read_certificates(name, file)? {
-            roots
-                .add(certificate)
-                .map_err(|error| Invalid::new(name, format!("{}: {error}", file.display())))?;
-        }
-    }
-    // Like every other file of authorities, it adds to those that the system trusts.
-    if *scheme == Scheme::HTTPS {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    let config =
-        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Invalid::new("gateway.upstream", format!("cannot prepare TLS: {error}")))?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 fn policy_path(path: String) -> Result<String, Invalid> {

@@ -57,7 +57,7 @@ where
             let is_event = route.preset.is_some();
             let passed = match is_event {
                 true => None,
-                false => shared.metrics.pass(PassReason::Unkeyed(trace.route), &parts),
+                false => shared.metrics.pass(PassReason::Unkeyed(trace.route), &parts, trace.span.clone()),
             };
             let response = Box::pin(inner.call(Request::from_parts(parts, body))).await;
             let status = response.as_ref().ok().map(Response::status);

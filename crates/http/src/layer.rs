@@ -24,9 +24,12 @@ use crate::metrics::{Metrics, PassReason, PassedRequest, Trace};
 use crate::policy::Policy;
 use crate::problem::{Kind, Problem};
 use crate::request_body::{Budgets, RequestBody};
+use crate::request_id;
 use crate::response_body::ResponseBody;
 use crate::rules::Rules;
 use crate::shared::Shared;
+use crate::spans::{ActiveSpan, SpanSink, Tracer};
+use crate::trace_context::TraceContext;
 
 /// Runs each request to a service once per key.
 ///
@@ -90,10 +93,19 @@ impl IdempotencyLayer {
             metrics: Metrics::new(&rules),
             lifetimes: lifetimes(&rules),
             policy: Policy::new(&rules),
+            tracer: None,
             ledger,
             rules,
         };
         Self { shared: Arc::new(shared), connection: None }
+    }
+
+    /// Returns this layer for requests that are traced. Each one becomes a span, unless its `traceparent` says otherwise, and
+    /// carries an [`ActiveSpan`](crate::ActiveSpan) to the service in its extensions.
+    pub fn traced(&self, sink: Arc<dyn SpanSink>) -> Self {
+        let settings = self.shared.ledger.settings();
+        let (clock, entropy) = (settings.clock.clone(), settings.entropy.clone());
+        self.replaced(self.shared.rules.clone(), Some(Tracer { sink, clock, entropy }))
     }
 
     /// Returns a layer with other rules on the same ledger, to replace this one while requests are running.
@@ -101,6 +113,10 @@ impl IdempotencyLayer {
     /// Requests that this layer has begun finish with its rules. They count towards the limits of both layers, and
     /// [`IdempotencyLayer::drain`] of either layer waits for the requests of both.
     pub fn with_rules(&self, rules: Rules) -> Self {
+        self.replaced(rules, self.shared.tracer.clone())
+    }
+
+    fn replaced(&self, rules: Rules, tracer: Option<Tracer>) -> Self {
         let old = &*self.shared;
         let shared = Shared {
             instance: old.instance.clone(),
@@ -109,9 +125,10 @@ impl IdempotencyLayer {
             tasks: old.tasks.clone(),
             limits: old.limits.with_rules(&rules),
             budgets: old.budgets.with_rules(&rules),
-            metrics: Metrics::new(&rules),
+            metrics: old.metrics.with_rules(&rules),
             lifetimes: lifetimes(&rules),
             policy: Policy::new(&rules),
+            tracer,
             ledger: old.ledger.clone(),
             rules,
         };
@@ -192,7 +209,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let rules = &self.shared.rules;
         let route = rules.route(&parts.method, parts.uri.path());
         if rules.evades_signature(&parts.method, parts.uri.path(), route) {
@@ -205,10 +222,12 @@ where
                 return ResponseFuture::Ready { response: Some(policy) };
             }
             let reason = if parts.method.is_safe() { PassReason::Safe } else { PassReason::Unmatched };
-            return self.pass(reason, parts, body);
+            let span = self.begin_span(&mut parts).1;
+            return self.pass(reason, parts, body, span);
         };
+        let (context, span) = self.begin_span(&mut parts);
         if passes_without_key(&self.shared.rules.routes[route], &parts.headers) {
-            return self.pass(PassReason::Unkeyed(route), parts, body);
+            return self.pass(PassReason::Unkeyed(route), parts, body, span);
         }
         // Call the service that was polled for readiness, not its clone.
         let clone = self.inner.clone();
@@ -221,6 +240,9 @@ where
             attempt: 0,
             degraded: false,
             retry: EventRetry::of(self.shared.rules.routes[route].preset, &parts.headers),
+            context,
+            request_id: request_id::of(&parts.headers),
+            span,
         };
         let (shared, connection) = (self.shared.clone(), self.connection.clone());
         ResponseFuture::Keyed {
@@ -236,16 +258,24 @@ impl<S> Idempotent<S> {
         problem.into_response(&self.shared.rules.policy_path)
     }
 
+    /// The trace that a request belongs to, and its span if it is traced.
+    fn begin_span(&self, parts: &mut Parts) -> (Option<TraceContext>, Option<ActiveSpan>) {
+        let caller = TraceContext::of(&parts.headers);
+        let span = self.shared.tracer.as_ref().and_then(|tracer| tracer.begin(parts, caller));
+        (span.as_ref().map(ActiveSpan::context).or(caller), span)
+    }
+
     fn pass<B, A>(
         &mut self,
         reason: PassReason,
         parts: Parts,
         body: B,
+        span: Option<ActiveSpan>,
     ) -> ResponseFuture<S::Future, S::Error, A>
     where
         S: Service<Request<RequestBody<B>>, Response = Response<A>>,
     {
-        let passed = self.shared.metrics.pass(reason, &parts);
+        let passed = self.shared.metrics.pass(reason, &parts, span);
         let request = Request::from_parts(parts, RequestBody::passed(body));
         ResponseFuture::Passed { future: self.inner.call(request), passed }
     }

@@ -26,12 +26,15 @@ mod policy;
 mod preset;
 mod problem;
 mod request_body;
+mod request_id;
 mod response_body;
 mod rules;
 mod shared;
 mod signature;
+mod spans;
 mod stored_response;
 mod tenant;
+mod trace_context;
 mod trait_aliases;
 mod verdict;
 
@@ -49,8 +52,10 @@ pub use request_body::{Progress, RequestBody};
 pub use response_body::ResponseBody;
 pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
 pub use signature::{Scheme, Secret, Signature};
+pub use spans::{ActiveSpan, Attribute, AttributeValue, CallSpan, Span, SpanEvent, SpanKind, SpanSink};
 pub use stored_response::{StoredResponse, UnreadableResponse};
 pub use tenant::{Tenant, TenantError, TenantResolver};
+pub use trace_context::TraceContext;
 pub use verdict::{Verdict, verdict};
 
 /// Compiles the example of the README.

@@ -1,6 +1,5 @@
 //! Metadata that is stored with a claim.
 
-use http::HeaderMap;
 use ichido_core::Metadata;
 
 use crate::json::Document;
@@ -8,8 +7,6 @@ use crate::pointer::Pointer;
 
 /// Longer values are not stored: they are not ids.
 const VALUE_BYTES_MAX: usize = 256;
-/// The header with which clients and proxies identify a request in their logs, and its name in metadata.
-const REQUEST_ID: (&str, &str) = ("x-request-id", "request_id");
 
 /// Where a metadata value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +27,12 @@ impl MetadataSource {
     }
 }
 
-/// The metadata of a request.
+/// The metadata of a request. `ids` identify the request in logs and traces.
 pub(crate) fn of_request(
     sources: &[(String, MetadataSource)],
     document: &Document<'_>,
     instance: &str,
-    headers: &HeaderMap,
+    ids: impl IntoIterator<Item = (&'static str, Option<String>)>,
 ) -> Metadata {
     let value = |source: &MetadataSource| match source {
         MetadataSource::Instance => Some(instance.to_owned()),
@@ -44,10 +41,8 @@ pub(crate) fn of_request(
             found.filter(|text| text.len() <= VALUE_BYTES_MAX).map(ToOwned::to_owned)
         }
     };
-    let request_id = headers.get(REQUEST_ID.0).and_then(|id| id.to_str().ok());
-    let request_id = request_id.filter(|id| (1..=VALUE_BYTES_MAX).contains(&id.len()));
-    let request_id = request_id.map(|id| (REQUEST_ID.1.to_owned(), id.to_owned()));
-    // What the route says comes later, and wins.
-    let pairs = sources.iter().filter_map(|(name, source)| Some((name.clone(), value(source)?)));
-    Metadata::new(request_id.into_iter().chain(pairs)).unwrap_or_default()
+    let ids = ids.into_iter().filter_map(|(name, id)| Some((name.to_owned(), id?)));
+    let pairs = || sources.iter().filter_map(|(name, source)| Some((name.clone(), value(source)?)));
+    // A name that the operator chose comes last, and wins. If there is not enough room, only those are kept.
+    Metadata::new(ids.chain(pairs())).or_else(|_| Metadata::new(pairs())).unwrap_or_default()
 }

@@ -126,7 +126,7 @@ mod tests {
         let route = Preset::SlackEvents.route();
         let pointers: Vec<_> = route.metadata.iter().flat_map(|(_, source)| source.pointers()).collect();
         let document = Document::read(body.as_bytes(), true, &pointers);
-        let metadata = metadata::of_request(&route.metadata, &document, "me", &http::HeaderMap::new());
+        let metadata = metadata::of_request(&route.metadata, &document, "me", []);
         metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 

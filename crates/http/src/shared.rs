@@ -13,6 +13,7 @@ use crate::options::Outage;
 use crate::policy::Policy;
 use crate::request_body::Budgets;
 use crate::rules::{Route, Rules};
+use crate::spans::Tracer;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// Identifies this instance in event metadata.
     pub(crate) instance: String,
     pub(crate) policy: Policy,
+    /// `None` if requests are not traced.
+    pub(crate) tracer: Option<Tracer>,
 }
 
 impl Shared {

@@ -71,6 +71,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     if settings.has("export.dify") {
         check_export(&settings, &mut report).await;
     }
+    check_telemetry(&settings, &mut report).await;
     if args.common.json {
         output::json(&report)?;
     } else {
@@ -81,6 +82,25 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
         Err(Failure::internal(format!("{failed} of {} checks failed", report.checks.len())))
     } else {
         Ok(())
+    }
+}
+
+/// A collector that cannot be reached fails no request.
+async fn check_telemetry(settings: &Settings, report: &mut Report) {
+    let telemetry = match settings.telemetry() {
+        Ok(None) => return,
+        Ok(Some(telemetry)) => telemetry,
+        Err(failure) => return report.add("telemetry", Verdict::Failed, failure.to_string()),
+    };
+    if let Some(emf) = &telemetry.emf {
+        let detail = format!("CloudWatch lines on standard output, namespace {}", emf.namespace);
+        report.add("telemetry", Verdict::Ok, detail);
+    }
+    let Some(otlp) = telemetry.otlp else { return };
+    let (host, port) = (otlp.endpoint.host().unwrap_or_default(), otlp.port());
+    match try_connect(&otlp.endpoint.to_string(), host, port).await {
+        Ok(()) => report.add("telemetry", Verdict::Ok, format!("{} accepts connections", otlp.endpoint)),
+        Err(why) => report.add("telemetry", Verdict::Warning, why),
     }
 }
 

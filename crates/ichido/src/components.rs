@@ -8,3 +8,4 @@ pub(crate) mod history;
 pub(crate) mod ledger;
 pub(crate) mod meter;
 pub(crate) mod reload;
+pub(crate) mod telemetry;

@@ -18,6 +18,7 @@ use ichido_meter::settings as meter;
 use ichido_serve::ledger::Settings as Ledger;
 use ichido_serve::{Failure, RawLedger};
 use ichido_settings::{Effective, Flag, Invalid, Sources};
+use ichido_telemetry::RawTelemetry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -37,6 +38,7 @@ struct RawFile {
     export: export::RawExport,
     history: RawHistory,
     anomalies: RawAnomalies,
+    telemetry: RawTelemetry,
 }
 
 /// The settings of a process. Sections are checked when they are used.
@@ -130,6 +132,11 @@ impl Settings {
     /// How anomalies are found in the history.
     pub(crate) fn anomalies(&self) -> Result<AnomalySettings, Failure> {
         self.check("anomalies", RawAnomalies::check)
+    }
+
+    /// Where traces and metrics are sent. `None` for nowhere.
+    pub(crate) fn telemetry(&self) -> Result<Option<ichido_telemetry::Settings>, Failure> {
+        self.check("telemetry", |raw: RawTelemetry| raw.check(hostname()))
     }
 
     /// The settings of the meter.

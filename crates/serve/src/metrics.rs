@@ -2,6 +2,7 @@
 //!
 //! [`install`] must run before the first ledger is opened: ledger handles look up their counters only once.
 
+pub mod exposition;
 mod help;
 mod process;
 

@@ -86,3 +86,28 @@ fn pem_error(error: &rustls::pki_types::pem::Error) -> String {
     }
     "is not well-formed PEM, or has no section of the expected kind".to_owned()
 }
+/// How connections to others are secured: with the authorities that the system trusts, and those of a file. `name` is the
+/// setting that names the other end.
+pub fn client_config(
+    name: &str,
+    is_https: bool,
+    ca_file: Option<(&str, &Path)>,
+) -> Result<Arc<rustls::ClientConfig>, Invalid> {
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some((name, file)) = ca_file {
+        for certificate in read_certificates(name, file)? {
+            roots
+                .add(certificate)
+                .map_err(|error| Invalid::new(name, format!("{}: {error}", file.display())))?;
+        }
+    }
+    // Like every other file of authorities, it adds to those that the system trusts.
+    if is_https {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    let config =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Invalid::new(name, format!("cannot prepare TLS: {error}")))?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}

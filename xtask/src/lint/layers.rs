@@ -27,6 +27,7 @@ const LAYERS: &[(&str, May)] = &[
     ("ichido-usage", May::Use(&["ichido-core", "ichido-postgres"])),
     ("ichido-delivery", May::Use(&["ichido-core", "ichido-settings"])),
     ("ichido-serve", May::Use(&["ichido-core", "ichido-http", "ichido-ledger", "ichido-settings"])),
+    ("ichido-telemetry", May::Use(&["ichido-core", "ichido-http", "ichido-serve", "ichido-settings"])),
     (
         "ichido-meter",
         May::Use(&["ichido-core", "ichido-postgres", "ichido-serve", "ichido-settings", "ichido-usage"]),

@@ -3,6 +3,8 @@
 //! The recorder offers no way to read single values. A second recorder would double the cost of each increment on the
 //! path of every request. Rendering and parsing takes 0.2 ms with 5 routes and 1.4 ms with 50, every two seconds.
 
+use ichido_serve::metrics::exposition;
+
 /// Counters since the process started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Totals {
@@ -40,10 +42,11 @@ impl Totals {
     pub(super) fn read(page: &str) -> Self {
         let mut totals = Self::default();
         let (mut held, mut refused_by_gateway, mut released) = (0, None::<u64>, 0);
-        for line in page.lines().filter(|line| line.starts_with("ichido_")) {
-            let Some((name, labels, value)) = parts(line) else { continue };
-            let is = |label: &str, value: &str| label_of(labels, label) == Some(value);
-            match name {
+        for sample in exposition::samples(page).filter(|sample| sample.name.starts_with("ichido_")) {
+            let is = |label: &str, value: &str| sample.label(label) == Some(value);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters are whole")]
+            let value = sample.value.max(0.0) as u64;
+            match sample.name {
                 "ichido_ledger_claims_total" if is("answer", "granted") => totals.effects += value,
                 "ichido_ledger_claims_total" if is("answer", "done") => totals.replays += value,
                 "ichido_ledger_claims_total" if is("answer", "in-doubt") => totals.doubts += value,
@@ -53,7 +56,7 @@ impl Totals {
                 "ichido_events_checked_total" => totals.replays += value,
                 "ichido_requests_total" => {
                     let told_to_wait = refused_by_gateway.get_or_insert(0);
-                    match label_of(labels, "outcome") {
+                    match sample.label("outcome") {
                         Some("conflict" | "mismatch" | "caller-changed") => *told_to_wait += value,
                         Some("refused") => totals.refused += value,
                         Some("unavailable" | "overloaded") => totals.unserved += value,
@@ -71,7 +74,7 @@ impl Totals {
                     totals.outages += value;
                 }
                 "ichido_notices_sent_total" => {
-                    let channel = label_of(labels, "channel").unwrap_or("-").to_owned();
+                    let channel = sample.label("channel").unwrap_or("-").to_owned();
                     totals.notices_sent.push((channel, value));
                 }
                 _ => {}
@@ -95,26 +98,6 @@ impl Totals {
         #[allow(clippy::cast_precision_loss, reason = "a rate for display")]
         (answered > 0).then(|| self.replays as f64 / answered as f64)
     }
-}
-
-/// Name, labels, value.
-fn parts(line: &str) -> Option<(&str, &str, u64)> {
-    let (series, value) = line.rsplit_once(' ')?;
-    let value: f64 = value.parse().ok()?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters are whole")]
-    let value = value.max(0.0) as u64;
-    match series.split_once('{') {
-        Some((name, labels)) => Some((name, labels.strip_suffix('}')?, value)),
-        None => Some((series, "", value)),
-    }
-}
-
-/// The value of a label without quotes. Quotes in other values are escaped, so those cannot be mistaken for it.
-fn label_of<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
-    let at = labels.match_indices(label).map(|(at, _)| at).find(|at| {
-        (*at == 0 || labels[..*at].ends_with(',')) && labels[at + label.len()..].starts_with("=\"")
-    })?;
-    labels[at + label.len() + 2..].split('"').next()
 }
 
 #[cfg(test)]

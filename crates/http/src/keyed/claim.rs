@@ -54,7 +54,12 @@ where
         Claim::Done(outcome) => replay(&request, outcome),
         // The first request may have completed into the journal while the ledger was asked.
         Claim::Held { .. } => journaled_reply(&request).unwrap_or_else(in_flight),
-        Claim::InDoubt(_) => journaled_reply(&request).unwrap_or_else(|| in_doubt(request.route())),
+        Claim::InDoubt(_) => journaled_reply(&request).unwrap_or_else(|| {
+            if let Some(span) = &request.trace.span {
+                span.in_doubt("an earlier request with this key is in doubt");
+            }
+            in_doubt(request.route())
+        }),
         Claim::Mismatch => mismatch(),
         Claim::CallerChanged => caller_changed(),
     };

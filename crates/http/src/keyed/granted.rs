@@ -57,6 +57,9 @@ impl GrantedClaim {
     /// Releases the claim or declares it in doubt. If the ledger is unavailable, it receives this later.
     pub(super) async fn settle(&self, settle: Settle) {
         let key = &self.request.claimable.claim.key;
+        if let (Settle::Doubt(reason), Some(span)) = (&settle, &self.request.trace.span) {
+            span.in_doubt(reason);
+        }
         match self.request.ledger().settle(key, self.grant.token, &settle).await {
             Ok(Settled::Applied) => {}
             Ok(Settled::Stale(_)) => {

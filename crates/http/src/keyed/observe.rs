@@ -13,6 +13,9 @@ use crate::response_body::ResponseBody;
 use crate::trait_aliases::{HttpBody, InnerService};
 use crate::verdict::{Verdict, verdict};
 
+/// Why an observed request is in doubt.
+const INCONCLUSIVE: &str = "observed without a conclusive response";
+
 /// Calls the service and claims the request concurrently; the service does not wait for the ledger.
 pub(super) async fn observe<S, B, A>(request: KeyedRequest, mut inner: S, sender: ReplySender<A, S::Error>)
 where
@@ -39,6 +42,9 @@ where
     };
     let ((disposition, grant, renewal), (status, verdict)) = tokio::join!(claiming, calling);
     trace.attempt = grant.map_or(0, |grant| grant.attempt);
+    if let (Verdict::InDoubt, Some(_), Some(span)) = (verdict, grant, &trace.span) {
+        span.in_doubt(INCONCLUSIVE);
+    }
     trace.finish(&shared.metrics, &shared.rules, disposition, status, None);
     if let Some(grant) = grant {
         let settled = match verdict {
@@ -47,11 +53,7 @@ where
                 ledger.complete(&claim.key, grant.token, outcome).await
             }
             Verdict::Release => ledger.release(&claim.key, grant.token).await,
-            Verdict::InDoubt => {
-                ledger
-                    .declare_in_doubt(&claim.key, grant.token, "observed without a conclusive response")
-                    .await
-            }
+            Verdict::InDoubt => ledger.declare_in_doubt(&claim.key, grant.token, INCONCLUSIVE).await,
         };
         if let Err(error) = settled {
             tracing::warn!(%error, "cannot settle the claim of an observed request");

@@ -16,10 +16,13 @@ use crate::options::{InDoubt, Mode};
 use crate::pointer::Pointer;
 use crate::problem::{Kind, Problem};
 use crate::request_body::{BufferError, BufferedBody, PrefixError, RequestBody, buffer};
+use crate::request_id;
 use crate::rules::{FingerprintRule, Route, Rules};
 use crate::shared::Shared;
 use crate::signature::Verification;
+use crate::spans::ActiveSpan;
 use crate::tenant::TenantError;
+use crate::trace_context::TraceContext;
 use crate::trait_aliases::HttpBody;
 
 /// `Retry-After` when the budgets for request bodies are used up.
@@ -245,7 +248,7 @@ async fn claim_request(
         None => return Ok(None),
     };
     let tenant = tenant.map_err(|error| tenant_unknown(&error))?;
-    let metadata = metadata::of_request(&route.metadata, &document, &shared.instance, &parts.headers);
+    let metadata = metadata::of_request(&route.metadata, &document, &shared.instance, ids(parts));
     let operation = Operation::of(parts);
     let fingerprint = fingerprint::of(&route.fingerprint, source, &operation, document, body.digest);
     let scope = Scope::new(tenant, operation.scope(route.mode));
@@ -265,6 +268,17 @@ async fn claim_request(
         metadata,
         ..shared.ledger.request(key)
     }))
+}
+
+/// What identifies the request in logs and traces: operators find its claim by it, and the other way round.
+fn ids(parts: &Parts) -> [(&'static str, Option<String>); 2] {
+    let span = parts.extensions.get().map(ActiveSpan::context);
+    let context = span.or_else(|| TraceContext::of(&parts.headers));
+    let request_id = request_id::of(&parts.headers);
+    [
+        ("trace_id", context.map(|context| context.trace_id_text())),
+        ("request_id", request_id.and_then(|id| id.to_str().ok().map(ToOwned::to_owned))),
+    ]
 }
 
 /// The values of the body that the claim needs.

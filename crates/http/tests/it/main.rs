@@ -26,6 +26,7 @@ mod random_histories;
 mod replays;
 mod resolutions;
 mod simulation;
+mod spans;
 mod support;
 mod takeovers;
 mod tenants;

@@ -3,7 +3,7 @@
 mod lambda_extension;
 
 use crate::args::ClaimsArgs;
-use crate::components::{anomalies, history, ledger};
+use crate::components::{anomalies, history, ledger, telemetry};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -15,6 +15,8 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     }
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let metrics = metrics::install()?;
+    let mut telemetry = telemetry::prepare(&settings, &metrics)?;
+    telemetry.run(None);
     let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
     let stop = shutdown::on_signals()?;
     let history = history::start(settings.history()?);
@@ -37,5 +39,6 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     if let Some(watching) = watching {
         let _ = watching.await;
     }
+    telemetry.close().await;
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

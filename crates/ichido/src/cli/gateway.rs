@@ -5,20 +5,19 @@ use std::sync::Arc;
 use crate::args::GatewayArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{anomalies, gateway, history, ledger};
+use crate::components::{anomalies, gateway, history, ledger, telemetry};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_gateway::Bound;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::reload::Triggers;
-use ichido_serve::{Failure, Readiness, metrics, shutdown};
+use ichido_serve::{Failure, Readiness, shutdown};
 
 pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let settings = Arc::new(Settings::load(args.common.config.as_deref(), &args.flags())?);
     let gateway_settings = settings.gateway(args.optional_key)?;
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
-    // Without an admin port nothing is counted: nobody would fold the histograms, and they would grow without end.
-    let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
+    let (metrics, telemetry) = telemetry::start(&settings, admin_at.is_some())?;
     let bound = Bound::bind(gateway_settings).await?;
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
@@ -39,7 +38,8 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         settings.ledger.location(),
         ledger.capabilities(),
     );
-    let (component, reloader) = gateway::component(bound, &shared, &settings.ledger, stop.clone()).await?;
+    let (component, reloader) =
+        gateway::component(bound, &shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;
     errln!("{start_line}");
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let histories = Histories::new(settings.histories()?);
@@ -62,5 +62,6 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     if let Some(serving) = serving {
         serving.stop().await;
     }
+    telemetry.close().await;
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

@@ -3,16 +3,17 @@
 use crate::args::MeterArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::meter::Bound;
+use crate::components::telemetry;
 use crate::settings::Settings;
 use ichido_admin::Health;
 use ichido_serve::shutdown;
-use ichido_serve::{Audience, Failure, Readiness, metrics};
+use ichido_serve::{Audience, Failure, Readiness};
 
 pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
     let meter = settings.meter()?;
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
-    let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
+    let (metrics, telemetry) = telemetry::start(&settings, admin_at.is_some())?;
     let bound = Bound::bind(meter).await?;
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
@@ -29,5 +30,6 @@ pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     if let Some(serving) = serving {
         serving.stop().await;
     }
+    telemetry.close().await;
     Ok(())
 }

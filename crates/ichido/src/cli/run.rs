@@ -10,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{anomalies, delivery, gateway, history, ledger};
+use crate::components::{anomalies, delivery, gateway, history, ledger, telemetry};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::reload::Triggers;
-use ichido_serve::{Component, Failure, Readiness, metrics, shutdown};
+use ichido_serve::{Component, Failure, Readiness, shutdown};
+use ichido_telemetry::Telemetry;
 
 /// The sections of components.
 const COMPONENTS: [&str; 4] = ["gateway", "meter", "delivery", "export.dify"];
@@ -31,7 +32,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let settings = Arc::new(Settings::load(args.common.config.as_deref(), &args.flags())?);
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
     let plan = Plan::of(&settings).await?;
-    let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
+    let (metrics, telemetry) = telemetry::start(&settings, admin_at.is_some())?;
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
     let triggers = Triggers::new()?;
@@ -54,7 +55,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     // A gateway sweeps its ledger itself.
     let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
     let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
-    let (components, console, parts) = plan.components(shared.as_ref(), &settings, &stop).await?;
+    let (components, console, parts) = plan.components(shared.as_ref(), &settings, &telemetry, &stop).await?;
     let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
     errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
     let histories = Histories::new(settings.histories()?);
@@ -74,6 +75,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(serving) = serving {
         serving.stop().await;
     }
+    telemetry.close().await;
     for task in [sweeping, watching].into_iter().flatten() {
         let _ = task.await;
     }
@@ -117,6 +119,7 @@ impl Plan {
         self,
         shared: Option<&ProcessLedger>,
         settings: &Settings,
+        telemetry: &Telemetry,
         stop: &CancellationToken,
     ) -> Result<(Vec<Component>, ConsoleOptions, Reloadable), Failure> {
         let mut components = Vec::new();
@@ -124,7 +127,7 @@ impl Plan {
         let mut console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
             let (component, reloader) =
-                gateway::component(bound, shared, &settings.ledger, stop.clone()).await?;
+                gateway::component(bound, shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;
             parts.gateway = Some(reloader);
             components.push(component);
         }

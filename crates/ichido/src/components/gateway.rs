@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use ichido_gateway::{Bound, Reloader};
+use ichido_http::SpanSink;
 use ichido_serve::ledger::{ProcessLedger, Settings as LedgerSettings};
 use ichido_serve::{Audience, Component, Failure, Probe, try_connect};
 
@@ -14,6 +15,7 @@ pub(crate) async fn component(
     bound: Bound,
     shared: &ProcessLedger,
     ledger: &LedgerSettings,
+    spans: Option<Arc<dyn SpanSink>>,
     stop: CancellationToken,
 ) -> Result<(Component, Reloader), Failure> {
     let summary = format!(
@@ -23,7 +25,7 @@ pub(crate) async fn component(
         bound.upstream_url()
     );
     let is_needed = bound.ready_needs_upstream();
-    let gateway = bound.build(shared.ledger.clone(), shared.for_routes(), ledger).await?;
+    let gateway = bound.build(shared.ledger.clone(), shared.for_routes(), ledger, spans).await?;
     let mut probes = Vec::new();
     if let Some(journal) = gateway.journal() {
         let probe: Probe = Arc::new(move || {

@@ -127,7 +127,7 @@ fn with_tables(page: &str) -> String {
         filled.push_str(&format!("<!-- settings: {section} -->\n{table}{END}{rest}"));
         sections += 1;
     }
-    assert_eq!(sections, 10);
+    assert_eq!(sections, 11);
     filled
 }
 

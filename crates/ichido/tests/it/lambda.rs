@@ -86,7 +86,10 @@ fn command_at(api: SocketAddr, ledger: &str, listen: &str) -> Command {
         command.env_remove(name);
     });
     command.args(["claims", "--lambda-extension", "--listen", listen]);
-    command.env("AWS_LAMBDA_RUNTIME_API", api.to_string()).env("ICHIDO_LEDGER_URL", ledger);
+    command
+        .env("AWS_LAMBDA_RUNTIME_API", api.to_string())
+        .env("ICHIDO_LEDGER_URL", ledger)
+        .env("ICHIDO_EMF", "true");
     command
 }
 
@@ -124,6 +127,12 @@ async fn a_frozen_sandbox_continues_where_it_was() {
     sandbox.simulator.graceful_shutdown(ShutdownReason::Spindown).await;
     assert_eq!(sandbox.extension.exit_code(), 0, "{}", sandbox.extension.stderr());
     assert!(!sandbox.extension.stderr().contains("\"level\":\"ERROR\""), "{}", sandbox.extension.stderr());
+    // CloudWatch gets what an invocation counted when the next one begins, or at the end.
+    let written = sandbox.extension.read_stdout().unwrap();
+    let lines = written.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines: Vec<_> = lines.filter(|line| line["Route"] == "events/check").collect();
+    let sum = |name: &str| lines.iter().map(|line| line[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((sum("Requests"), sum("Duplicates")), (5, 2), "{written}");
 }
 
 fn key(text: &str) -> Key {

@@ -35,6 +35,7 @@ mod packaging;
 mod readme;
 mod serving;
 mod support;
+mod telemetry;
 
 use std::path::Path;
 use std::process::Output;

@@ -41,6 +41,7 @@ const COUNTERS: &[(&str, &str)] = &[
         "ichido_suspected_twice_total",
         "Effects that may have happened twice: a holder completed after a takeover.",
     ),
+    ("ichido_telemetry_lost_total", "Spans and metric exports that did not reach the collector, by signal."),
     ("ichido_unrecorded_total", "Effects whose outcome could not be recorded."),
     ("process_cpu_seconds_total", "Processor time of the process, user and system."),
 ];
@@ -68,7 +69,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("ichido_ledger_seconds", "Time of one ledger call, by verb."),
     ("ichido_meter_group_batches", "Batches that the meter commits together."),
     ("ichido_meter_request_seconds", "Time of one request to the meter."),
-    ("ichido_request_seconds", "Time of one keyed request, upstream included."),
+    ("ichido_request_seconds", "Time of one keyed request, upstream included, by route."),
     ("ichido_upstream_seconds", "Time until the upstream's response headers."),
 ];
 

@@ -15,6 +15,7 @@
 mod extensions_api;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
@@ -22,12 +23,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::extensions_api::{Event, Extension, Phase};
 use crate::args::ClaimsArgs;
-use crate::components::ledger;
+use crate::components::{ledger, telemetry};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_ledger::Ledger;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
+use ichido_telemetry::Telemetry;
 
 /// Lambda kills the sandbox 2 s after SHUTDOWN.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(1_800);
@@ -69,6 +71,7 @@ struct Sandbox {
     shared: ProcessLedger,
     settings: Settings,
     metrics: metrics::Handle,
+    telemetry: Arc<Telemetry>,
 }
 
 impl Sandbox {
@@ -81,6 +84,7 @@ impl Sandbox {
             ));
         }
         let metrics = metrics::install()?;
+        let telemetry = Arc::new(telemetry::prepare(&settings, &metrics)?);
         let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
         let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true, None).await?;
         let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
@@ -100,7 +104,7 @@ impl Sandbox {
             console: ConsoleOptions::default(),
         };
         let serving = tokio::spawn(bound.serve_api(admin, stop, DRAIN_TIMEOUT));
-        Ok(Self { serving, shared, settings, metrics })
+        Ok(Self { serving, shared, settings, metrics, telemetry })
     }
 
     /// Follows the events of the sandbox until SHUTDOWN, or until the process is asked to stop.
@@ -116,7 +120,7 @@ impl Sandbox {
                     self.metrics.run_upkeep();
                     while maintenance.try_join_next().is_some() {}
                     if maintenance.is_empty() {
-                        maintenance.spawn(maintain(self.shared.for_api()));
+                        maintenance.spawn(maintain(self.shared.for_api(), self.telemetry.clone()));
                     }
                 }
                 Event::Shutdown { reason } => {
@@ -129,11 +133,13 @@ impl Sandbox {
 
     async fn close(self) -> Result<(), Failure> {
         let _ = self.serving.await;
-        self.shared.close().await.map_err(|error| self.settings.ledger.failure(error))
+        let ((), closed) = tokio::join!(self.telemetry.close(), self.shared.close());
+        closed.map_err(|error| self.settings.ledger.failure(error))
     }
 }
 
-/// Finds out whether an outage is over, and hands over what the fallback granted meanwhile.
-async fn maintain(ledger: Ledger) {
-    ledger.maintain_fallback().await;
+/// Finds out whether an outage is over, hands over what the fallback granted meanwhile, and exports what the last
+/// invocation has counted.
+async fn maintain(ledger: Ledger, telemetry: Arc<Telemetry>) {
+    tokio::join!(ledger.maintain_fallback(), telemetry.flush());
 }
