@@ -9,6 +9,7 @@ use ichido_core::{Index, to_hex};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
 
+use crate::content::Report;
 use crate::event_retry::EventRetry;
 use crate::options::Mode;
 use crate::problem::Problem;
@@ -32,9 +33,11 @@ pub(crate) enum Disposition {
     Overloaded,
     Superseded,
     Unkeyed,
+    SameContent,
+    Similar,
 }
 
-const DISPOSITIONS: [(Disposition, &str); 15] = [
+const DISPOSITIONS: [(Disposition, &str); 17] = [
     (Disposition::First, "first"),
     (Disposition::Replayed, "replayed"),
     (Disposition::Conflict, "conflict"),
@@ -50,6 +53,8 @@ const DISPOSITIONS: [(Disposition, &str); 15] = [
     (Disposition::Overloaded, "overloaded"),
     (Disposition::Superseded, "superseded"),
     (Disposition::Unkeyed, "unkeyed"),
+    (Disposition::SameContent, "same-content"),
+    (Disposition::Similar, "similar"),
 ];
 
 impl Disposition {
@@ -197,6 +202,8 @@ pub(crate) struct Trace {
     pub(crate) attempt: u32,
     pub(crate) degraded: bool,
     pub(crate) retry: Option<EventRetry>,
+    /// What the content of the event says, if another event has it.
+    pub(crate) reports: Vec<Report>,
 }
 
 impl Trace {
@@ -231,6 +238,8 @@ impl Trace {
             ms = elapsed.as_micros() as f64 / 1000.0,
             retry_num = self.retry.map(|retry| retry.number),
             retry_reason = self.retry.map(|retry| retry.reason),
+            same_content_as = self.reports.iter().find_map(Report::same_content),
+            similar_to = self.reports.iter().find_map(Report::similar),
             detail,
             "keyed request"
         );

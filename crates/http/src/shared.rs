@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use ichido_ledger::Ledger;
+use ichido_similar::SimilarTexts;
 use tokio_util::task::TaskTracker;
 
 use crate::concurrency::ConcurrencyLimits;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// Identifies this instance in event metadata.
     pub(crate) instance: String,
     pub(crate) policy: Policy,
+    /// The recent texts of each route that compares texts.
+    pub(crate) similar: Vec<Option<Arc<SimilarTexts>>>,
 }
 
 impl Shared {

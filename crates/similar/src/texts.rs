@@ -5,11 +5,12 @@
 //! it. So a bucket is a chain through the queue; a chain ends where the queue does, and nothing has to be removed from it.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use ichido_core::Clock;
+use ichido_core::{Clock, Entropy};
 
 use crate::bands::Banding;
 use crate::sketch::{Sketch, mix};
@@ -97,6 +98,12 @@ impl SimilarTexts {
         Self { options, banding, clock, seed, recent }
     }
 
+    /// Creates an empty index with a random seed.
+    pub fn with_entropy(options: Options, clock: Arc<dyn Clock>, entropy: &dyn Entropy) -> Self {
+        let seed = entropy.draw().iter().fold(0, |seed, byte| mix(seed ^ u64::from(*byte)));
+        Self::new(options, clock, seed)
+    }
+
     /// The options.
     pub fn options(&self) -> &Options {
         &self.options
@@ -117,7 +124,7 @@ impl SimilarTexts {
         let remembered = (keep == Keep::Always || similar.is_none()).then(|| {
             let number = recent.push(now, event, sketch, bands);
             recent.shrink(&self.options);
-            Remembered { texts: self.clone(), number, is_confirmed: false }
+            Remembered { texts: self.clone(), number, is_confirmed: AtomicBool::new(false) }
         });
         Checked { similar, remembered }
     }
@@ -138,13 +145,13 @@ impl SimilarTexts {
 pub struct Remembered {
     texts: Arc<SimilarTexts>,
     number: u32,
-    is_confirmed: bool,
+    is_confirmed: AtomicBool,
 }
 
 impl Remembered {
     /// The event of the text was handled.
-    pub fn confirm(mut self) {
-        self.is_confirmed = true;
+    pub fn confirm(&self) {
+        self.is_confirmed.store(true, Ordering::Relaxed);
         if let Some(text) = self.texts.lock().get_mut(self.number) {
             text.state = State::Confirmed;
         }
@@ -153,7 +160,7 @@ impl Remembered {
 
 impl Drop for Remembered {
     fn drop(&mut self) {
-        if !self.is_confirmed
+        if !self.is_confirmed.load(Ordering::Relaxed)
             && let Some(text) = self.texts.lock().get_mut(self.number)
         {
             text.state = State::Forgotten;

@@ -27,7 +27,7 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         ledger.capabilities()
     );
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
-    let api = ClaimApi::new(shared.for_api(), settings.log_keys);
+    let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
     let readiness = Readiness::for_ledger(&ledger);
     let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
     bound.serve(Admin { ledger: shared.for_operators(), api, readiness, metrics, console }, stop).await;

@@ -42,7 +42,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     errln!("{start_line}");
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
-        let api = ClaimApi::new(shared.for_api(), settings.log_keys);
+        let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
         let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
         let parts = Admin { ledger: shared.for_operators(), api, readiness, metrics, console };
         Serving::start(|stop| admin.serve(parts, stop))

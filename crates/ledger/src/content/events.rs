@@ -86,10 +86,11 @@ impl Ledger {
     ///
     /// Dropping the future may leave events marked. Call again with the same requests to get the same results.
     pub async fn check_events(&self, events: Vec<Event>, mode: ContentMode) -> Result<Vec<CheckedEvent>> {
-        let ids: Vec<mark::Request> = events.iter().map(|event| event.id.clone()).collect();
         if events.iter().all(|event| event.content.is_empty()) {
+            let ids: Vec<mark::Request> = events.into_iter().map(|event| event.id).collect();
             return Ok(self.mark(&ids).await?.into_iter().map(without_content).collect());
         }
+        let ids: Vec<mark::Request> = events.iter().map(|event| event.id.clone()).collect();
         let mut checked: Vec<Option<CheckedEvent>> = vec![None; events.len()];
         let undecided = |(at, event): (usize, Event)| Undecided {
             at,
