@@ -13,7 +13,7 @@ Usage: cargo xtask COMMAND
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses in the environment;
                            without COMMAND, print the addresses and wait for the end of input
   bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, claims,
-                           delivery, usage, console
+                           delivery, usage, console, similar
   simulate [OPTIONS]       run the file ledger on a simulated disk that crashes and fails (see `simulate --help`)
   ci                       check formatting, lints, documentation and packages, and run all tests
   lint                     check the layering of crates and find cycles between modules (see `lint --help`)

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use ichido_admin::LogKeys;
+
 use super::*;
 
 fn load(text: &str) -> Result<Settings, String> {
