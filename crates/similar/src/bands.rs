@@ -56,19 +56,19 @@ impl Banding {
         let mut bins = vec![u32::MAX; count];
         for feature in features {
             let bits = mix(u64::from(*feature));
-            let bin = usize::try_from((bits >> 32) * count as u64 >> 32).unwrap_or_default();
+            let bin = usize::try_from(((bits >> 32) * count as u64) >> 32).unwrap_or_default();
             bins[bin] = bins[bin].min(low_half(bits));
         }
         if features.is_empty() {
             return bins;
         }
         let filled = bins.clone();
-        for bin in 0..count {
+        for (bin, value) in bins.iter_mut().enumerate() {
             let mut attempt = 0;
-            while bins[bin] == u32::MAX {
+            while *value == u32::MAX {
                 attempt += 1;
                 let other = mix((bin as u64) << 32 | attempt) % count as u64;
-                bins[bin] = filled[usize::try_from(other).unwrap_or_default()];
+                *value = filled[usize::try_from(other).unwrap_or_default()];
             }
         }
         bins
