@@ -13,7 +13,7 @@ Usage: cargo xtask COMMAND
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses in the environment;
                            without COMMAND, print the addresses and wait for the end of input
   bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, claims,
-                           delivery, usage, console
+                           delivery, usage, console, similar
   simulate [OPTIONS]       run the file ledger on a simulated disk that crashes and fails (see `simulate --help`)
   ci                       check formatting, lints, documentation and packages, and run all tests
   lint                     check the layering of crates and find cycles between modules (see `lint --help`)
@@ -113,6 +113,8 @@ pub(crate) enum Bench {
     Usage,
     /// Pages over large amounts of data, and the cost of watching a gateway in the console.
     Console,
+    /// How well and how fast near duplicates of events are found.
+    Similar,
 }
 
 /// The command cannot run as given or on this machine. No work was done; the exit code is 2.
@@ -213,7 +215,7 @@ fn parse_simulate(options: &[&str]) -> Result<Invocation> {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway, claims, delivery, usage, console";
+    const KNOWN: &str = "ledger, gateway, claims, delivery, usage, console, similar";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
@@ -223,6 +225,7 @@ impl Bench {
             "delivery" => Ok(Self::Delivery),
             "usage" => Ok(Self::Usage),
             "console" => Ok(Self::Console),
+            "similar" => Ok(Self::Similar),
             other => bail!(Refusal(format!("unknown benchmark `{other}`; use one of: {}", Self::KNOWN))),
         }
     }

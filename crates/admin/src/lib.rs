@@ -27,4 +27,4 @@ pub use self::auth::{Access, Gate, Tokens, TrustedUser};
 pub use self::histories::Histories;
 pub use self::server::{AdminPort, serve_router};
 pub use self::settings::{RawAdmin, RawClaims, RawConsole, Settings};
-pub use self::state::{Admin, Bodies, ClaimApi, ConsoleOptions, Health, LogKeys, UsageSource};
+pub use self::state::{Admin, Bodies, ClaimApi, ClaimSettings, ConsoleOptions, Health, LogKeys, UsageSource};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_serve::{Failure, tls};
+use ichido_serve::{Failure, RawSimilar, tls};
 use ichido_settings::{Invalid, Secret};
 use rustls::ServerConfig;
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit_log::{AuditLog, Rotation};
 use crate::auth::{Access, TOKEN_VARIABLE, Tokens, TrustedUser};
 use crate::operator::ClientSettings;
-use crate::{Bodies, LogKeys};
+use crate::{Bodies, ClaimSettings, LogKeys};
 
 /// The admin port speaks HTTP/1.1 only.
 const PROTOCOL: &[u8] = b"http/1.1";
@@ -180,12 +180,22 @@ impl RawAdmin {
 }
 
 /// `[claims]` as it was written.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawClaims {
     /// How event keys appear in the log.
     #[schemars(extend("x-env" = "ICHIDO_CLAIMS_LOG_KEYS"))]
-    pub log_keys: LogKeys,
+    log_keys: LogKeys,
+    /// How near duplicates of events are found. The pointers refer to the `content` of an event.
+    similar: Option<RawSimilar>,
+}
+
+impl RawClaims {
+    /// Checks the section.
+    pub fn check(self) -> Result<ClaimSettings, Invalid> {
+        let similar = self.similar.map(|similar| similar.check("claims.similar")).transpose()?;
+        Ok(ClaimSettings { log_keys: self.log_keys, similar })
+    }
 }
 
 /// `[console]` as it was written.

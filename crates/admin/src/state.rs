@@ -17,8 +17,10 @@ use tokio_util::task::TaskTracker;
 use crate::audit_log::AuditLog;
 use crate::histories::Histories;
 
-pub use self::claim_api::ClaimApi;
+pub(crate) use self::claim_api::SimilarEvents;
+pub use self::claim_api::{ClaimApi, ClaimSettings};
 pub use self::console_options::{Bodies, ConsoleOptions, UsageSource};
+pub(crate) use self::event_checks::EventCheck;
 pub use self::log_keys::LogKeys;
 
 /// Everything that an admin port serves.

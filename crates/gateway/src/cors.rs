@@ -14,8 +14,8 @@ use crate::settings::Origins;
 
 /// Our own headers that a page may want to read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "idempotency-replayed, idempotency-key-lifetime, idempotency-degraded, idempotency-unprotected, retry-after, link, \
-     x-should-retry, stripe-should-retry",
+    "idempotency-replayed, idempotency-key-lifetime, idempotency-degraded, idempotency-unprotected, \
+     idempotency-same-content, idempotency-similar-to, retry-after, link, x-should-retry, stripe-should-retry",
 );
 
 /// The allowed origins of each route.

@@ -220,8 +220,9 @@ impl Settings {
             github: raw.github_webhook_secret,
             stripe: raw.stripe_webhook_secret,
         };
+        let is_auto = raw.tenant.as_deref().is_none_or(|tenant| tenant == "auto");
         let rules = Rules {
-            routes: routes(raw.routes, optional_key, &secrets)?,
+            routes: routes(raw.routes, optional_key, is_auto, &secrets)?,
             tenant: RawTenant {
                 rule: raw.tenant,
                 jwt_key_file: raw.jwt_key_file,

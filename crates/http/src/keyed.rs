@@ -3,6 +3,7 @@
 //! Once a claim may have been granted, the request is finished even if the client disconnects.
 
 mod claim;
+mod content_check;
 mod detached;
 mod execution;
 mod granted;

@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
+use ichido_similar::SimilarTexts;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -26,7 +27,7 @@ use crate::problem::{Kind, Problem};
 use crate::request_body::{Budgets, RequestBody};
 use crate::request_id;
 use crate::response_body::ResponseBody;
-use crate::rules::Rules;
+use crate::rules::{Route, Rules};
 use crate::shared::Shared;
 use crate::spans::{ActiveSpan, SpanSink, Tracer};
 use crate::trace_context::TraceContext;
@@ -94,6 +95,7 @@ impl IdempotencyLayer {
             lifetimes: lifetimes(&rules),
             policy: Policy::new(&rules),
             tracer: None,
+            similar: similar_texts(&rules, &ledger, None),
             ledger,
             rules,
         };
@@ -129,6 +131,7 @@ impl IdempotencyLayer {
             lifetimes: lifetimes(&rules),
             policy: Policy::new(&rules),
             tracer,
+            similar: similar_texts(&rules, &old.ledger, Some(old)),
             ledger: old.ledger.clone(),
             rules,
         };
@@ -167,6 +170,23 @@ impl IdempotencyLayer {
     pub fn in_flight(&self) -> usize {
         self.shared.tasks.len()
     }
+}
+
+/// The recent texts of each route that compares texts. A route that stays the same keeps them.
+fn similar_texts(rules: &Rules, ledger: &Ledger, old: Option<&Shared>) -> Vec<Option<Arc<SimilarTexts>>> {
+    let texts = |route: &Route| {
+        let rule = route.similar.as_ref()?;
+        let known = old.and_then(|old| {
+            let mut routes = old.rules.routes.iter().zip(&old.similar);
+            let same = routes.find(|(old, _)| old.matches == route.matches && old.similar == route.similar);
+            same.and_then(|(_, texts)| texts.clone())
+        });
+        let settings = ledger.settings();
+        Some(known.unwrap_or_else(|| {
+            Arc::new(SimilarTexts::with_entropy(rule.options, settings.clock.clone(), &*settings.entropy))
+        }))
+    };
+    rules.routes.iter().map(texts).collect()
 }
 
 /// How long the responses of each route are stored, in seconds.
@@ -239,6 +259,7 @@ where
             index: None,
             attempt: 0,
             degraded: false,
+            reports: Vec::new(),
             retry: EventRetry::of(self.shared.rules.routes[route].preset, &parts.headers),
             context,
             request_id: request_id::of(&parts.headers),

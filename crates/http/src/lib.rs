@@ -5,6 +5,7 @@
 
 mod cloudevents;
 mod concurrency;
+mod content;
 mod content_encoding;
 mod event_retry;
 mod failure;
@@ -50,7 +51,7 @@ pub use pointer::Pointer;
 pub use problem::{ErrorMember, Kind as ProblemKind, Problem, set_should_retry};
 pub use request_body::{Progress, RequestBody};
 pub use response_body::ResponseBody;
-pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
+pub use rules::{ContentRule, FingerprintRule, InFlight, Match, Route, Rules, SimilarRule};
 pub use signature::{Scheme, Secret, Signature};
 pub use spans::{ActiveSpan, Attribute, AttributeValue, CallSpan, Span, SpanEvent, SpanKind, SpanSink};
 pub use stored_response::{StoredResponse, UnreadableResponse};

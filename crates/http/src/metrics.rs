@@ -11,6 +11,7 @@ use ichido_core::{Index, to_hex};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
 
+use crate::content::Report;
 use crate::event_retry::EventRetry;
 use crate::options::Mode;
 use crate::problem::Problem;
@@ -41,9 +42,11 @@ pub(crate) enum Disposition {
     Overloaded,
     Superseded,
     Unkeyed,
+    SameContent,
+    Similar,
 }
 
-const DISPOSITIONS: [(Disposition, &str); 15] = [
+const DISPOSITIONS: [(Disposition, &str); 17] = [
     (Disposition::First, "first"),
     (Disposition::Replayed, "replayed"),
     (Disposition::Conflict, "conflict"),
@@ -59,6 +62,8 @@ const DISPOSITIONS: [(Disposition, &str); 15] = [
     (Disposition::Overloaded, "overloaded"),
     (Disposition::Superseded, "superseded"),
     (Disposition::Unkeyed, "unkeyed"),
+    (Disposition::SameContent, "same-content"),
+    (Disposition::Similar, "similar"),
 ];
 
 impl Disposition {
@@ -258,6 +263,8 @@ pub(crate) struct Trace {
     pub(crate) context: Option<TraceContext>,
     pub(crate) request_id: Option<HeaderValue>,
     pub(crate) span: Option<ActiveSpan>,
+    /// What the content of the event says, if another event has it.
+    pub(crate) reports: Vec<Report>,
 }
 
 impl Trace {
@@ -297,6 +304,8 @@ impl Trace {
             retry_reason = self.retry.map(|retry| retry.reason),
             trace_id = self.context.map(|context| context.trace_id_text()),
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
+            same_content_as = self.reports.iter().find_map(Report::same_content),
+            similar_to = self.reports.iter().find_map(Report::similar),
             detail,
             "keyed request"
         );

@@ -12,7 +12,7 @@ use crate::key_source::KeySource;
 use crate::metadata::MetadataSource;
 use crate::options::{Outage, Preset, ServerErrors};
 use crate::pointer::Pointer;
-use crate::rules::{FingerprintRule, InFlight, Match, Route};
+use crate::rules::{ContentRule, FingerprintRule, InFlight, Match, Route};
 use crate::signature::Scheme;
 use crate::tenant::Tenant;
 
@@ -45,6 +45,7 @@ impl Preset {
                 in_flight: InFlight::Wait(SLACK_WAIT),
                 unclaimed: Some((Pointer::known("/type"), "url_verification".to_owned())),
                 metadata: slack_metadata(),
+                content: vec![slack_file()],
                 ..route
             },
             Self::GitHub | Self::StripeEvents | Self::CloudEvents => route,
@@ -84,6 +85,15 @@ impl Preset {
     }
 }
 
+/// Where the events of Slack have the id of a file.
+const SLACK_FILE_IDS: [&str; 3] = ["/event/files/0/id", "/event/file_id", "/event/file/id"];
+
+/// A shared file is announced by two events, `message` and `file_shared`, each with an id of its own.
+fn slack_file() -> ContentRule {
+    let sources = SLACK_FILE_IDS.map(|pointer| KeySource::Json(Pointer::known(pointer)));
+    ContentRule { name: "file".to_owned(), sources: sources.to_vec() }
+}
+
 /// The names are the attribute names of the DynamoDB table that other consumers share.
 fn slack_metadata() -> Vec<(String, MetadataSource)> {
     let body = |name: &str, pointers: &[&'static str]| {
@@ -91,7 +101,7 @@ fn slack_metadata() -> Vec<(String, MetadataSource)> {
         (name.to_owned(), MetadataSource::Body(pointers))
     };
     vec![
-        body("file_id", &["/event/files/0/id", "/event/file_id", "/event/file/id"]),
+        body("file_id", &SLACK_FILE_IDS),
         body("channel_id", &["/event/channel", "/event/channel_id"]),
         body("user_id", &["/event/user", "/event/user_id"]),
         ("lambda_instance_id".to_owned(), MetadataSource::Instance),

@@ -96,6 +96,32 @@ pub struct Route {
     pub fingerprint: FingerprintRule,
     /// The metadata that is stored with the claim.
     pub metadata: Vec<(String, MetadataSource)>,
+    /// The content by which an event is found under another id.
+    pub content: Vec<ContentRule>,
+    /// What a hit on content means: a report, or that the event is not run.
+    pub content_mode: Mode,
+    /// How near duplicates of events are found.
+    pub similar: Option<SimilarRule>,
+}
+
+/// A part of the content of events, under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentRule {
+    /// The name, which reports use.
+    pub name: String,
+    /// Where the value is, tried in order.
+    pub sources: Vec<KeySource>,
+}
+
+/// How near duplicates of events are found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimilarRule {
+    /// The texts of a JSON body that are compared, together.
+    pub fields: Vec<Pointer>,
+    /// What counts as similar, and for how long.
+    pub options: ichido_similar::Options,
+    /// What a near duplicate means: a report, or that the event is not run.
+    pub mode: Mode,
 }
 
 /// How the bodies of requests with the same key are compared.
@@ -166,6 +192,9 @@ impl Default for Route {
             timeout: None,
             fingerprint: FingerprintRule::Standard,
             metadata: Vec::new(),
+            content: Vec::new(),
+            content_mode: Mode::Observe,
+            similar: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use ichido_ledger::Ledger;
+use ichido_similar::SimilarTexts;
 use tokio_util::task::TaskTracker;
 
 use crate::concurrency::ConcurrencyLimits;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     /// `None` if requests are not traced.
     pub(crate) tracer: Option<Tracer>,
+    /// The recent texts of each route that compares texts.
+    pub(crate) similar: Vec<Option<Arc<SimilarTexts>>>,
 }
 
 impl Shared {

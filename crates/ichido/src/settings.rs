@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ichido_admin::audit_log::AuditLog;
 use ichido_admin::operator::ClientSettings;
-use ichido_admin::{Bodies, LogKeys, RawAdmin, RawClaims, RawConsole, Settings as Admin};
+use ichido_admin::{Bodies, ClaimSettings, RawAdmin, RawClaims, RawConsole, Settings as Admin};
 use ichido_delivery::settings::{self as delivery, Identity};
 use ichido_delivery::{notice, settings};
 use ichido_export::settings as export;
@@ -46,8 +46,8 @@ struct RawFile {
 pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) ledger: Ledger,
-    /// How event keys appear in the log.
-    pub(crate) log_keys: LogKeys,
+    /// The settings of the claim API.
+    pub(crate) claims: ClaimSettings,
     /// What the console shows.
     pub(crate) bodies: Bodies,
     sources: Sources,
@@ -74,7 +74,7 @@ impl Settings {
         Ok(Self {
             file,
             ledger: ledger.check().map_err(|invalid| sources.explain(&invalid))?,
-            log_keys: claims.log_keys,
+            claims: claims.check().map_err(|invalid| sources.explain(&invalid))?,
             bodies: console.bodies,
             sources,
         })

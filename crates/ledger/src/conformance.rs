@@ -12,6 +12,7 @@
 )]
 
 pub mod claims;
+pub mod content;
 pub mod forgetting;
 pub mod history;
 pub mod leases;
@@ -86,6 +87,9 @@ macro_rules! conformance {
             forgetting: a_mark_can_be_read, marks_are_listed_by_prefix, a_list_of_marks_is_paged_without_gaps_or_duplicates,
                 a_forgotten_mark_is_new_again, a_newer_mark_is_not_forgotten, one_of_two_operators_forgets_a_mark,
                 a_forgotten_claim_is_granted_again, only_a_completed_claim_is_forgotten, a_newer_claim_is_not_forgotten;
+            content: content_under_another_id_is_reported_or_refused, content_of_a_retry_is_its_own,
+                an_owner_that_never_decided_is_replaced, shared_keys_in_any_order_lose_no_event,
+                content_of_an_unhandled_claim_refuses_nobody, claims_with_shared_keys_lose_no_event;
             waiting: a_waiter_in_the_same_process_is_woken, a_waiter_in_another_process_notices_the_end_soon,
                 a_waiter_gives_up_at_its_limit, exactly_one_waiter_is_promoted, once_runs_an_effect_once,
                 once_releases_failed_effects_and_doubts_unknown_ones;

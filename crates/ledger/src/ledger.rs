@@ -232,17 +232,22 @@ impl Ledger {
             request.check()?;
         }
         let observed = self.observed();
-        let marked = match crate::mark_batch::deduplicate(requests) {
+        let marked = self.mark_unobserved(requests).await;
+        if let Some(observed) = observed {
+            observed.marked(requests, &marked);
+        }
+        marked
+    }
+
+    /// Makes marks that are not events, so that the history does not count them.
+    pub(crate) async fn mark_unobserved(&self, requests: &[mark::Request]) -> Result<Vec<Marked>> {
+        match crate::mark_batch::deduplicate(requests) {
             None => self.mark_distinct(requests).await,
             Some((distinct, positions)) => self.mark_distinct(&distinct).await.map(|marked| {
                 let now = self.backend.settings.clock.now();
                 crate::mark_batch::expand(&distinct, &positions, &marked, now)
             }),
-        };
-        if let Some(observed) = observed {
-            observed.marked(requests, &marked);
         }
-        marked
     }
 
     async fn mark_distinct(&self, requests: &[mark::Request]) -> Result<Vec<Marked>> {
@@ -333,14 +338,26 @@ impl Ledger {
     /// everyone who uses the store.
     pub async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         let observed = self.observed();
-        let forgotten = match &self.fallback {
-            None => self.backend.call_once("forgetting a mark", self.backend.inner.forget_mark(seen)).await,
-            Some(fallback) => fallback.forget_mark(seen).await,
-        };
+        let forgotten = self.forget_unobserved(seen).await;
         if let Some(observed) = observed {
             observed.forgotten(seen, &forgotten);
         }
         forgotten
+    }
+
+    /// Removes a mark that is not an event.
+    pub(crate) async fn forget_unobserved(&self, seen: &mark::Record) -> Result<Forgotten> {
+        match &self.fallback {
+            None => self.backend.call_once("forgetting a mark", self.backend.inner.forget_mark(seen)).await,
+            Some(fallback) => fallback.forget_mark(seen).await,
+        }
+    }
+
+    /// Tells the observer that an event was refused because of its content.
+    pub(crate) fn observe_same_content(&self, request: &mark::Request, first: Option<&str>, degraded: bool) {
+        if let Some(observed) = self.observed() {
+            observed.same_content(request, first, degraded);
+        }
     }
 
     /// Removes at most `limit` records whose retention is over.

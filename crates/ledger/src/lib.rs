@@ -19,6 +19,7 @@ pub mod backend;
 mod capabilities;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod content;
 mod deferred;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
@@ -53,6 +54,9 @@ mod waiters;
 
 pub use backend::{Backend, LocalBackend, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives, Sweeping};
+pub use content::{
+    CONTENT_KEYS_MAX, CheckedEvent, ContentCheck, ContentHit, ContentKey, ContentMode, Event, EventResult,
+};
 pub use error::{BoxError, Effect, Error, Kind, Result};
 pub use fallback::FallbackSettings;
 pub use lazy_timeout::{Elapsed, LazyTimeout, lazy_timeout};

@@ -45,7 +45,8 @@ pub fn default_file(schema: &Value) -> String {
             section = table.to_owned();
             let header = match table.strip_suffix("[]") {
                 Some(list) => format!("[[{list}]]"),
-                None => format!("[{table}]"),
+                // A table inside a list of tables belongs to the last item.
+                None => format!("[{}]", table.replace("[]", "")),
             };
             let _ = writeln!(text, "{}#{header}", if text.is_empty() { "" } else { "\n" });
         }

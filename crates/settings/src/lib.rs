@@ -27,7 +27,7 @@ mod sources;
 pub use describe::{default_file, env_example, markdown_table};
 pub use invalid::Invalid;
 pub use one_or_many::OneOrMany;
-pub use parse::{address, location};
+pub use parse::{address, duration, location};
 pub use schema::{Kind, Setting, schema, settings};
 pub use secret::Secret;
 pub use sources::{Effective, Flag, Origin, Sources};

@@ -30,6 +30,11 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let needs_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !is_set(REDIS_URL);
     let needs_postgres = bench == Bench::Usage && !is_set(POSTGRES_URL);
     let mut missing = Missing::default();
+    if bench == Bench::Similar {
+        // It needs nothing but itself.
+        let run = ["run", "--release", "--package", "ichido-bench", "--bin", "similar-bench", "--"];
+        return workspace::run(cargo(&run).args(extra));
+    }
     if bench != Bench::Ledger {
         missing.program("wrk", "wrk");
     }
@@ -52,13 +57,14 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     let mut command = match bench {
         Bench::Ledger => cargo(&["bench", "--workspace", "--all-features", "--bench", "ledger", "--"]),
-        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
+        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console | Bench::Similar => {
             let name = match bench {
                 Bench::Claims => "claims-bench",
                 Bench::Delivery => "delivery-bench",
                 Bench::Ledger | Bench::Gateway => "gateway-bench",
                 Bench::Usage => "usage-bench",
                 Bench::Console => "console-bench",
+                Bench::Similar => "similar-bench",
             };
             // Building a bench target of the workspace as well enables the features that tests are built with, so that
             // nothing is compiled twice.
@@ -85,7 +91,13 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         Bench::Usage if needs_postgres => Servers::start_durable_postgres(POSTGRES_URL)?,
         Bench::Ledger if needs_redis => Servers::start_durable_redis(REDIS_URL)?,
         Bench::Gateway if needs_redis => Servers::start_plain_redis(REDIS_URL)?,
-        Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
+        Bench::Ledger
+        | Bench::Gateway
+        | Bench::Claims
+        | Bench::Delivery
+        | Bench::Usage
+        | Bench::Console
+        | Bench::Similar => {
             return workspace::run(&mut command);
         }
     };

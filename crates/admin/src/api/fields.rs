@@ -100,6 +100,13 @@ impl<'de> Deserialize<'de> for StringMap {
     }
 }
 
+impl StringMap {
+    /// The names and values, as they were written.
+    pub(super) fn into_pairs(self) -> Vec<(String, String)> {
+        self.0
+    }
+}
+
 /// Where a field is: at the top level, or in the event with this number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldPath(pub(super) Option<usize>);

@@ -29,6 +29,22 @@ pub(super) fn metadata() -> Object {
         .build()
 }
 
+/// The content of an event in a request.
+pub(super) fn content() -> Object {
+    let text = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
+    let name = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
+    ObjectBuilder::new()
+        .schema_type(SchemaType::Array(vec![Type::Object, Type::Null]))
+        .additional_properties(Some(AdditionalProperties::from(text)))
+        .property_names(Some(name))
+        .max_properties(Some(8))
+        .description(Some(
+            "Parts of the content, such as {\"file\": \"F1\"}. The same value under the same name in an event with another key is \
+             a hit. The names in the setting claims.similar.fields are compared with similar texts instead.",
+        ))
+        .build()
+}
+
 /// A problem, as in RFC 9457.
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -146,6 +162,7 @@ pub(super) struct Results {
 enum EventResult {
     New(New),
     Duplicate(Duplicate),
+    Refused(Refused),
 }
 
 /// An event that was not known before. It is known from now on.
@@ -155,6 +172,12 @@ struct New {
     key: String,
     /// Always true.
     is_new: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    content_hits: Option<Vec<SameContent>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, inline)]
+    similar_to: Option<SimilarTo>,
     /// The ledger is unreachable and the fallback answered: another instance may answer differently.
     degraded: bool,
 }
@@ -172,8 +195,52 @@ struct Duplicate {
     first_seen: String,
     /// The metadata of the first request.
     metadata: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    content_hits: Option<Vec<SameContent>>,
     /// The ledger is unreachable and the fallback answered: another instance may answer differently.
     degraded: bool,
+}
+
+/// An event whose key is new, but whose content is not.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Refused {
+    key: String,
+    /// Always false.
+    is_new: bool,
+    /// "Same content as another event" or "Similar to another event".
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    content_hits: Option<Vec<SameContent>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, inline)]
+    similar_to: Option<SimilarTo>,
+    /// The ledger is unreachable and the fallback answered: another instance may answer differently.
+    degraded: bool,
+}
+
+/// Content that was seen in another event.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SameContent {
+    /// The name of the content.
+    name: String,
+    /// The key of the other event.
+    event: String,
+    #[schema(format = DateTime)]
+    first_seen: String,
+}
+
+/// The most similar text of another event.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SimilarTo {
+    /// The key of the other event.
+    event: String,
+    /// The similarity, from 0 to 1.
+    score: f64,
 }
 
 #[derive(Serialize, ToSchema)]

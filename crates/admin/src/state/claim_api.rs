@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ichido_http::SimilarRule;
 use ichido_ledger::{Ledger, StoreClock};
+use ichido_similar::SimilarTexts;
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
@@ -15,6 +17,15 @@ const LARGE_BODIES_MAX: usize = 8;
 /// How often the fallback checks whether an unreachable ledger is back.
 const FALLBACK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Checked settings of the claim API.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimSettings {
+    /// How event keys appear in the log.
+    pub log_keys: LogKeys,
+    /// How near duplicates of events are found.
+    pub similar: Option<SimilarRule>,
+}
+
 /// State of the claim API.
 #[derive(Clone, Debug)]
 pub struct ClaimApi {
@@ -23,16 +34,29 @@ pub struct ClaimApi {
     pub(crate) is_remote: bool,
     pub(crate) event_checks: Arc<EventChecks>,
     pub(crate) large_bodies: Arc<Semaphore>,
+    pub(crate) similar: Option<SimilarEvents>,
+}
+
+/// The recent texts of events, and which of the content is compared.
+#[derive(Clone, Debug)]
+pub(crate) struct SimilarEvents {
+    pub(crate) rule: SimilarRule,
+    pub(crate) texts: Arc<SimilarTexts>,
 }
 
 impl ClaimApi {
     /// Creates the API on a ledger, including its fallback if it has one.
-    pub fn new(ledger: Ledger, log_keys: LogKeys) -> Self {
+    pub fn new(ledger: Ledger, settings: ClaimSettings) -> Self {
         let capabilities = ledger.capabilities();
+        let similar = settings.similar.map(|rule| {
+            let (clock, entropy) = (ledger.settings().clock.clone(), &*ledger.settings().entropy);
+            SimilarEvents { texts: Arc::new(SimilarTexts::with_entropy(rule.options, clock, entropy)), rule }
+        });
         Self {
             is_remote: capabilities.clock != StoreClock::Own,
-            event_checks: Arc::new(EventChecks::new(capabilities.backend, log_keys)),
+            event_checks: Arc::new(EventChecks::new(capabilities.backend, settings.log_keys)),
             large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_MAX)),
+            similar,
             ledger,
         }
     }

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use ichido_core::mark::{self, Mark};
-use ichido_ledger::Marked;
+use ichido_core::MarkKey;
+use ichido_ledger::ContentMode;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::log_keys::LogKeys;
@@ -40,36 +40,45 @@ impl EventChecks {
         }
     }
 
-    pub(crate) fn record(&self, requests: &[mark::Request], marked: &[Marked], took: Duration) {
-        let new = marked.iter().filter(|marked| is_new(marked)).count();
-        let degraded = marked.iter().filter(|marked| marked.degraded).count();
+    /// Counts content that was seen in other events.
+    pub(crate) fn same_content(&self, mode: ContentMode, hits: usize) {
+        let mode = match mode {
+            ContentMode::Observe => "observe",
+            ContentMode::Enforce => "enforce",
+        };
+        counter!("ichido_events_same_content_total", "mode" => mode).increment(hits as u64);
+    }
+
+    pub(crate) fn record(&self, keys: &[MarkKey], checked: &[EventCheck], took: Duration) {
+        let new = checked.iter().filter(|event| event.is_new).count();
+        let degraded = checked.iter().filter(|event| event.degraded).count();
         self.new.increment(new as u64);
-        self.duplicate.increment((marked.len() - new) as u64);
+        self.duplicate.increment((checked.len() - new) as u64);
         self.degraded.increment(degraded as u64);
         self.seconds.record(took);
         if !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
         let latency = Latency::new(took, self.is_dynamodb);
-        if marked.len() > LINES_MAX {
-            let duplicate = marked.len() - new;
-            latency.summary(marked.len(), new, duplicate, degraded > 0);
+        if checked.len() > LINES_MAX {
+            let duplicate = checked.len() - new;
+            latency.summary(checked.len(), new, duplicate, degraded > 0);
             return;
         }
-        for (request, marked) in requests.iter().zip(marked) {
+        for (key, event) in keys.iter().zip(checked) {
             match self.log_keys {
-                LogKeys::Hashed => latency.line(&request.key.index(), marked),
-                LogKeys::Verbatim => latency.line(&request.key.text(), marked),
+                LogKeys::Hashed => latency.line(&key.index(), event),
+                LogKeys::Verbatim => latency.line(&key.text(), event),
             }
         }
     }
 }
 
-fn is_new(marked: &Marked) -> bool {
-    match marked.mark {
-        Mark::New => true,
-        Mark::Seen { .. } => false,
-    }
+/// How an event was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventCheck {
+    pub(crate) is_new: bool,
+    pub(crate) degraded: bool,
 }
 
 /// The ledger's latency in milliseconds, under one of two field names.
@@ -87,13 +96,13 @@ impl Latency {
         }
     }
 
-    fn line(&self, key: &dyn fmt::Display, marked: &Marked) {
+    fn line(&self, key: &dyn fmt::Display, event: &EventCheck) {
         tracing::info!(
             eventKey = %key,
-            result = if is_new(marked) { "new" } else { "duplicate" },
+            result = if event.is_new { "new" } else { "duplicate" },
             dynamodbLatency = self.dynamodb,
             ledgerLatency = self.other,
-            fallbackMode = marked.degraded,
+            fallbackMode = event.degraded,
             "Deduplication check"
         );
     }

@@ -1,17 +1,20 @@
 //! `[[gateway.routes]]`: which requests are claimed, and how. What a route does not say its preset says, and what that
 //! does not say the defaults.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ichido_core::Limits;
-use ichido_http::{FingerprintRule, InFlight, Mode, Pointer, Preset, Route, Tenant};
+use ichido_http::{ContentRule, FingerprintRule, InFlight, Mode, Pointer, Preset, Route, Tenant};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::origins::Origins;
 use super::secrets::{RawSecrets, Secrets, signature};
+use ichido_ledger::CONTENT_KEYS_MAX;
+use ichido_serve::RawSimilar;
 use ichido_settings::{Invalid, OneOrMany};
 
 /// A route as it was written. What it leaves out comes from its preset, and otherwise from the defaults.
@@ -68,6 +71,12 @@ pub(super) struct RawRoute {
     fingerprint: Option<String>,
     /// JSON pointers to leave out of the fingerprint; implies `json`.
     fingerprint_ignore: Vec<String>,
+    /// The content by which an event is found under another id: names, each with where its value is, as in `key`.
+    content: Option<BTreeMap<String, OneOrMany>>,
+    /// What such a hit means: `observe` (reported, default) or `enforce` (the event is not handled).
+    content_mode: Option<String>,
+    /// How near duplicates of events are found.
+    similar: Option<RawSimilar>,
     /// Origins whose pages may read responses of this route; `*`: any, without credentials.
     cors: Option<OneOrMany>,
 }
@@ -78,14 +87,15 @@ const LEASE_MS_MAX: u64 = Limits::STANDARD.lease_ms;
 pub(super) fn routes(
     raw: Option<Vec<RawRoute>>,
     optional_key: bool,
+    is_auto: bool,
     secrets: &Secrets,
 ) -> Result<Vec<Route>, Invalid> {
     let raw = raw.unwrap_or_else(|| vec![RawRoute::default()]);
     if raw.is_empty() {
         return Err(Invalid::new("gateway.routes", "is empty: nothing would be protected"));
     }
-    let routes: Vec<Route> =
-        raw.into_iter().enumerate().map(|(at, route)| route.check(at, secrets)).collect::<Result<_, _>>()?;
+    let checked = raw.into_iter().enumerate().map(|(at, route)| route.check(at, is_auto, secrets));
+    let routes: Vec<Route> = checked.collect::<Result<_, _>>()?;
     Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
 }
 
@@ -100,7 +110,8 @@ pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, 
 }
 
 impl RawRoute {
-    fn check(self, at: usize, secrets: &Secrets) -> Result<Route, Invalid> {
+    /// `is_auto`: callers are told apart by their credentials unless the route says otherwise.
+    fn check(self, at: usize, is_auto: bool, secrets: &Secrets) -> Result<Route, Invalid> {
         let name = |field: &str| format!("gateway.routes[{at}].{field}");
         let preset: Option<Preset> =
             self.preset.as_deref().map(|text| parse(&name("preset"), text)).transpose()?;
@@ -130,6 +141,20 @@ impl RawRoute {
                 keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?
             }
         };
+        let tenant = tenant(&name("tenant"), self.tenant.as_deref(), base.tenant)?;
+        let own_content = self.content.as_ref().filter(|content| !content.is_empty()).map(|_| "content");
+        let own_similar = self.similar.as_ref().map(|_| "similar");
+        // Without a tenant, callers are told apart by their credentials, which the content of events does not know.
+        if let (Some(field), None, true) = (own_content.or(own_similar), &tenant, is_auto) {
+            let problem =
+                "compares the events of all callers: set tenant = \"none\" on the route, or gateway.tenant";
+            return Err(Invalid::new(name(field), problem));
+        }
+        let content = match self.content {
+            Some(content) => content_rules(&name("content"), &content)?,
+            None if tenant.is_none() && is_auto => Vec::new(),
+            None => base.content,
+        };
         let kind = self.fingerprint.as_deref();
         let given = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
         Ok(Route {
@@ -137,7 +162,10 @@ impl RawRoute {
             signature: signature(&name, preset, given, secrets)?,
             unclaimed: base.unclaimed,
             metadata: base.metadata,
-            tenant: tenant(&name("tenant"), self.tenant.as_deref(), base.tenant)?,
+            tenant,
+            content,
+            content_mode: word(&name("content_mode"), self.content_mode.as_deref(), base.content_mode)?,
+            similar: self.similar.map(|similar| similar.check(&name("similar"))).transpose()?,
             matches: word(&name("match"), self.r#match.as_deref(), base.matches)?,
             keys,
             required: self.required.unwrap_or(base.required),
@@ -161,6 +189,22 @@ impl RawRoute {
             fingerprint: fingerprint(&name, kind, &self.fingerprint_ignore, base.fingerprint)?,
         })
     }
+}
+
+fn content_rules(field: &str, content: &BTreeMap<String, OneOrMany>) -> Result<Vec<ContentRule>, Invalid> {
+    if content.len() > CONTENT_KEYS_MAX {
+        let problem = format!("has {} names; at most {CONTENT_KEYS_MAX} are allowed", content.len());
+        return Err(Invalid::new(field, problem));
+    }
+    let rule = |(name, OneOrMany(sources)): (&String, &OneOrMany)| {
+        let field = format!("{field}.{name}");
+        if name.is_empty() || sources.is_empty() {
+            return Err(Invalid::new(field, "is empty"));
+        }
+        let sources = sources.iter().map(|source| parse(&field, source)).collect::<Result<_, _>>()?;
+        Ok(ContentRule { name: name.clone(), sources })
+    };
+    content.iter().map(rule).collect()
 }
 
 fn tenant(field: &str, text: Option<&str>, default: Option<Tenant>) -> Result<Option<Tenant>, Invalid> {
@@ -213,7 +257,58 @@ mod tests {
 
     fn route(text: &str) -> Route {
         let raw: RawRoute = toml::from_str(text).unwrap();
-        raw.check(0, &Secrets::default()).unwrap()
+        raw.check(0, true, &Secrets::default()).unwrap()
+    }
+
+    fn mistake(text: &str) -> String {
+        let raw: RawRoute = toml::from_str(text).unwrap();
+        raw.check(0, true, &Secrets::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_route_names_the_content_of_its_events() {
+        let slack = route("preset = \"slack-events\"\n");
+        assert_eq!(slack.content.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["file"]);
+        assert_eq!((slack.content_mode, slack.similar), (Mode::Observe, None));
+        let own = route(
+            "preset = \"github\"\ncontent = { sha = \"json:/after\", where = [\"json:/a\", \"fields:/b,/c\"] }\n\
+             content_mode = \"enforce\"\nsimilar = { fields = [\"/text\"], threshold = 0.8, window = \"1h\", mode = \"enforce\" }\n",
+        );
+        assert_eq!((own.content.len(), own.content[1].sources.len()), (2, 2));
+        let similar = own.similar.unwrap();
+        assert_eq!((similar.options.threshold, similar.options.window.as_secs()), (0.8, 3_600));
+        assert_eq!((own.content_mode, similar.mode), (Mode::Enforce, Mode::Enforce));
+        assert_eq!(route("preset = \"slack-events\"\ncontent = {}\n").content, []);
+    }
+
+    #[test]
+    fn mistakes_in_content_are_named() {
+        for (text, expected) in [
+            (
+                "preset = \"github\"\ncontent = { a = \"json:x\" }",
+                "gateway.routes[0].content.a: \"x\" is not a JSON pointer",
+            ),
+            ("preset = \"github\"\ncontent = { a = [] }", "gateway.routes[0].content.a: is empty"),
+            (
+                "preset = \"github\"\ncontent_mode = \"on\"",
+                "gateway.routes[0].content_mode: \"on\" is not one of",
+            ),
+            (
+                "preset = \"github\"\nsimilar = { fields = [\"text\"] }",
+                "gateway.routes[0].similar.fields: \"text\"",
+            ),
+            (
+                "similar = { fields = [\"/text\"] }",
+                "gateway.routes[0].similar: compares the events of all callers",
+            ),
+            (
+                "content = { a = \"json:/x\" }",
+                "gateway.routes[0].content: compares the events of all callers",
+            ),
+        ] {
+            let message = mistake(text);
+            assert!(message.starts_with(expected), "{text}: {message}");
+        }
     }
 
     #[test]

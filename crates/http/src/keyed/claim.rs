@@ -49,7 +49,11 @@ where
     let reply = match claimed.claim {
         Claim::Granted(grant) => {
             request.trace.attempt = grant.attempt;
-            return GrantedClaim { request, grant }.run(inner, sender).await;
+            let granted = GrantedClaim { request, grant, remembered: None };
+            if granted.request.claimable.content.is_empty() {
+                return granted.run(inner, sender).await;
+            }
+            return Box::pin(granted.run_unless_known(inner, sender)).await;
         }
         Claim::Done(outcome) => replay(&request, outcome),
         // The first request may have completed into the journal while the ledger was asked.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::response::Parts;
 use ichido_core::{CurrentState, Grant, Limits, Outcome, Settle, Settled};
+use ichido_similar::Remembered;
 
 use super::request::KeyedRequest;
 use crate::journal::{Entry, RequestIdentity};
@@ -14,6 +15,8 @@ use crate::stored_response::{body_of, is_no_store, pack};
 pub(super) struct GrantedClaim {
     pub(super) request: KeyedRequest,
     pub(super) grant: Grant,
+    /// The text of the event among those that are compared. It is forgotten unless the event is handled.
+    pub(super) remembered: Option<Remembered>,
 }
 
 impl GrantedClaim {
@@ -43,14 +46,24 @@ impl GrantedClaim {
         let settle = Settle::Complete(outcome);
         match self.request.ledger().settle(&self.request.claimable.claim.key, self.grant.token, &settle).await
         {
-            Ok(Settled::Applied) => Ok(()),
+            Ok(Settled::Applied) => {
+                self.confirm_text();
+                Ok(())
+            }
             Ok(Settled::Stale(now)) => Err(now),
             Err(error) => {
                 // The effect has happened: the caller gets the response, and the outcome goes to durable storage.
                 self.request.shared.metrics.unrecorded.increment(1);
+                self.confirm_text();
                 Box::pin(self.journal(settle, &error)).await;
                 Ok(())
             }
+        }
+    }
+
+    fn confirm_text(&self) {
+        if let Some(remembered) = &self.remembered {
+            remembered.confirm();
         }
     }
 

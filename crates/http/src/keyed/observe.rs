@@ -7,6 +7,7 @@ use ichido_ledger::Ledger;
 use super::prepare::Claimable;
 use super::reply::ReplySender;
 use super::request::KeyedRequest;
+use crate::content::{self, Finding, Modes};
 use crate::metrics::Disposition;
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
@@ -24,12 +25,22 @@ where
 {
     let ledger = request.ledger().clone();
     let KeyedRequest { shared, mut trace, claimable, .. } = request;
-    let Claimable { parts, body, claim, slot: _slot } = *claimable;
+    let Claimable { parts, body, claim, content, slot: _slot } = *claimable;
     let request = Request::from_parts(parts, RequestBody::buffered(body));
     let route = &shared.rules.routes[trace.route];
+    let texts = shared.similar[trace.route].as_ref();
     let claiming = async {
         let (disposition, grant) = try_claim(&ledger, &claim).await;
-        (disposition, grant, grant.map(|grant| ledger.start_renewal(&claim.key, &grant)))
+        let renewal = grant.map(|grant| ledger.start_renewal(&claim.key, &grant));
+        let finding = match grant {
+            Some(_) => content::examine(&ledger, texts, &claim, content, Modes::OBSERVE).await,
+            None => Ok(Finding::default()),
+        };
+        let finding = finding.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot check the content of an observed request");
+            Finding::default()
+        });
+        (disposition, grant, renewal, finding)
     };
     let calling = async {
         let response = inner.call(request).await;
@@ -40,7 +51,11 @@ where
         let _ = sender.send(response.map(|response| response.map(ResponseBody::passed)));
         (status, verdict)
     };
-    let ((disposition, grant, renewal), (status, verdict)) = tokio::join!(claiming, calling);
+    let ((disposition, grant, renewal, finding), (status, verdict)) = tokio::join!(claiming, calling);
+    trace.reports = finding.reports;
+    if let (Verdict::Store, Some(remembered)) = (verdict, &finding.remembered) {
+        remembered.confirm();
+    }
     trace.attempt = grant.map_or(0, |grant| grant.attempt);
     if let (Verdict::InDoubt, Some(_), Some(span)) = (verdict, grant, &trace.span) {
         span.in_doubt(INCONCLUSIVE);

@@ -6,6 +6,7 @@ use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
 
 use crate::concurrency::{Admitted, ConnectionLimit, Slot};
+use crate::content::{self, EventContent};
 use crate::fingerprint::{self, WHOLE};
 use crate::json::Document;
 use crate::key::KeyError;
@@ -52,6 +53,8 @@ pub(super) struct Claimable {
     pub(super) parts: Parts,
     pub(super) body: BufferedBody,
     pub(super) claim: ClaimRequest,
+    /// What the event is known by in addition to its key.
+    pub(super) content: EventContent,
     /// The slot for running the request, or the problem to respond with if no outcome can be replayed.
     pub(super) slot: Result<Slot, Problem>,
 }
@@ -120,12 +123,12 @@ where
         return Prepared::refuse(problem, parts, Some(RequestBody::buffered(body)));
     }
     match claim_request(shared, route, &parts, &mut body, search, tenant).await {
-        Ok(Some(claim)) => {
+        Ok(Some((claim, content))) => {
             let slot = match admitted {
                 Admitted::Run(slot) => Ok(slot),
                 Admitted::ReplayOnly { problem, .. } => Err(problem),
             };
-            Prepared::Claim(Box::new(Claimable { parts, body, claim, slot }))
+            Prepared::Claim(Box::new(Claimable { parts, body, claim, content, slot }))
         }
         Ok(None) => Prepared::pass(parts, RequestBody::buffered(body)),
         Err(problem) => Prepared::refuse(problem, parts, Some(RequestBody::buffered(body))),
@@ -218,8 +221,8 @@ async fn claim_request(
     body: &mut BufferedBody,
     search: KeySearch<'_>,
     tenant: Result<String, TenantError>,
-) -> Result<Option<ClaimRequest>, Problem> {
-    let pointers = needed_pointers(route, search.pointers(&parts.headers));
+) -> Result<Option<(ClaimRequest, EventContent)>, Problem> {
+    let pointers = needed_pointers(route, search.pointers(&parts.headers), &parts.headers);
     let max = shared.rules.body_parse_max_bytes;
     let document = match pointers.is_empty() {
         true => Document::default(),
@@ -250,8 +253,9 @@ async fn claim_request(
     let tenant = tenant.map_err(|error| tenant_unknown(&error))?;
     let metadata = metadata::of_request(&route.metadata, &document, &shared.instance, ids(parts));
     let operation = Operation::of(parts);
-    let fingerprint = fingerprint::of(&route.fingerprint, source, &operation, document, body.digest);
     let scope = Scope::new(tenant, operation.scope(route.mode));
+    let content = EventContent::of(route, &scope, &parts.headers, &document, body.digest);
+    let fingerprint = fingerprint::of(&route.fingerprint, source, &operation, document, body.digest);
     let key = Key::new(scope, text).map_err(|error| key_invalid(&error))?;
     let caller = route.tenant(&shared.rules).caller(key.index(), &parts.headers);
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -259,7 +263,7 @@ async fn claim_request(
         InDoubt::Reject => InDoubtPolicy::Reject,
         InDoubt::Retry => InDoubtPolicy::Retry { silent_ms: ms(route.timeout.unwrap_or_default()) },
     };
-    Ok(Some(ClaimRequest {
+    let claim = ClaimRequest {
         fingerprint,
         caller,
         lease_ms: ms(route.lease),
@@ -267,7 +271,8 @@ async fn claim_request(
         in_doubt,
         metadata,
         ..shared.ledger.request(key)
-    }))
+    };
+    Ok(Some((claim, content)))
 }
 
 /// What identifies the request in logs and traces: operators find its claim by it, and the other way round.
@@ -282,11 +287,12 @@ fn ids(parts: &Parts) -> [(&'static str, Option<String>); 2] {
 }
 
 /// The values of the body that the claim needs.
-fn needed_pointers<'a>(route: &'a Route, for_key: Vec<&'a Pointer>) -> Vec<&'a Pointer> {
+fn needed_pointers<'a>(route: &'a Route, for_key: Vec<&'a Pointer>, headers: &HeaderMap) -> Vec<&'a Pointer> {
     let unclaimed = route.unclaimed.iter().map(|(pointer, _)| pointer);
     let metadata = route.metadata.iter().flat_map(|(_, source)| source.pointers());
     let whole = matches!(route.fingerprint, FingerprintRule::Json(_)).then_some(&WHOLE);
-    for_key.into_iter().chain(unclaimed).chain(metadata).chain(whole).collect()
+    let content = content::pointers(route, headers);
+    for_key.into_iter().chain(unclaimed).chain(metadata).chain(content).chain(whole).collect()
 }
 
 fn key_invalid(error: &dyn std::error::Error) -> Problem {

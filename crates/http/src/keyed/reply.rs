@@ -6,6 +6,7 @@ use ichido_core::{Caller, Outcome};
 use tokio::sync::oneshot;
 
 use super::request::KeyedRequest;
+use crate::content::report;
 use crate::content_encoding;
 use crate::metrics::Disposition;
 use crate::options::{InDoubt, Mode};
@@ -45,6 +46,7 @@ pub(super) fn finish<A>(
     if request.trace.degraded {
         response.headers_mut().insert(DEGRADED, TRUE);
     }
+    report(response.headers_mut(), &request.trace.reports);
     request.trace.finish(&shared.metrics, &shared.rules, disposition, response.status(), detail);
     response
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::granted::{GrantedClaim, doubt_reason};
 use super::reply::{DEGRADED, LIFETIME, ReplySender, TRUE};
+use crate::content::report;
 use crate::metrics::Disposition;
 use crate::response_body::ResponseBody;
 use crate::trait_aliases::HttpBody;
@@ -47,6 +48,7 @@ impl GrantedClaim {
         if request.trace.degraded {
             head.headers.insert(DEGRADED, TRUE);
         }
+        report(&mut head.headers, &request.trace.reports);
         if verdict == Verdict::Store {
             head.headers.insert(LIFETIME, request.lifetime());
         }

@@ -11,6 +11,7 @@ mod body_sizes;
 mod callers;
 mod completion_journal;
 mod concurrency;
+mod content;
 mod content_encoding;
 mod events;
 mod failures;

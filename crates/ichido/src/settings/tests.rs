@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use ichido_admin::LogKeys;
+
 use super::*;
 
 fn load(text: &str) -> Result<Settings, String> {
@@ -23,8 +25,8 @@ fn defaults_match_the_documentation() {
     assert_eq!((ledger.url.as_str(), ledger.timeout), ("file:data/ledger", Duration::from_secs(5)));
     assert_eq!((ledger.fallback.as_str(), ledger.fallback_pause), ("memory:", Duration::from_secs(60)));
     assert_eq!(ledger.directory(), Some(Path::new("data/ledger")));
-    assert_eq!(settings.log_keys, LogKeys::Hashed);
-    assert_eq!(load("[claims]\nlog_keys = \"verbatim\"").unwrap().log_keys, LogKeys::Verbatim);
+    assert_eq!(settings.claims.log_keys, LogKeys::Hashed);
+    assert_eq!(load("[claims]\nlog_keys = \"verbatim\"").unwrap().claims.log_keys, LogKeys::Verbatim);
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn with_tables(page: &str) -> String {
         filled.push_str(&format!("<!-- settings: {section} -->\n{table}{END}{rest}"));
         sections += 1;
     }
-    assert_eq!(sections, 11);
+    assert_eq!(sections, 14);
     filled
 }
 

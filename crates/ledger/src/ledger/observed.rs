@@ -85,6 +85,17 @@ impl Observed<'_> {
         }
     }
 
+    pub(super) fn same_content(&self, request: &mark::Request, first: Option<&str>, is_degraded: bool) {
+        let detail = first.map(|event| format!("same content as {event}"));
+        self.decided(
+            Subject::Mark(&request.key),
+            Some(&request.metadata),
+            "same-content",
+            detail.as_deref(),
+            is_degraded,
+        );
+    }
+
     pub(super) fn marked(&self, requests: &[mark::Request], marked: &Result<Vec<Marked>>) {
         for (at, request) in requests.iter().enumerate() {
             let found = marked.as_ref().ok().and_then(|marked| marked.get(at));

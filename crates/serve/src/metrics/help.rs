@@ -16,6 +16,11 @@ const COUNTERS: &[(&str, &str)] = &[
     ),
     ("ichido_events_checked_total", "Events checked through the claim API, by result."),
     ("ichido_events_degraded_total", "Events checked in the fallback ledger."),
+    (
+        "ichido_events_same_content_total",
+        "Parts of the content of events that were seen in another event, by mode.",
+    ),
+    ("ichido_events_similar_total", "Events with a text that is similar to that of another event, by mode."),
     ("ichido_history_lost_total", "Decisions that are missing from the history."),
     ("ichido_history_skipped_total", "Decisions that were counted, but not kept one by one."),
     ("ichido_ledger_claims_total", "Claims, by result."),

@@ -54,6 +54,57 @@ fn duplicate_within_a_batch_is_detected_and_results_are_in_order() {
     });
 }
 
+#[test]
+fn the_same_content_under_two_keys_is_reported_or_refused() {
+    on_each_local_ledger(|claims| {
+        let post = |body: Value| claims.post(CHECK, &body.to_string());
+        let event = |key: &str| json!({"key": key, "content": {"file": "F1", "user": key}});
+        assert_eq!(check(claims, json!([event("E1")]))[0]["is_new"], true);
+        let observed = check(claims, json!([event("E2")])).remove(0);
+        assert_eq!(
+            (&observed["is_new"], &observed["content_hits"][0]["event"]),
+            (&json!(true), &json!("E1"))
+        );
+        assert_eq!(observed["content_hits"][0]["name"], "file");
+        let enforced = post(json!({"events": [event("E3"), event("E1")], "content_mode": "enforce"})).json();
+        let results = &enforced["results"];
+        assert_eq!((&results[0]["is_new"], &results[1]["is_new"]), (&json!(false), &json!(false)));
+        assert_eq!(results[0]["reason"], "Same content as another event");
+        assert_eq!(results[1]["reason"], "Already processed by another instance");
+        assert_eq!(check(claims, json!([{"key": "E3"}]))[0]["is_new"], true, "its key was not marked");
+        for (body, field) in [
+            (json!({"events": [{"key": "k", "content": {"file": ""}}]}), "events[0].content"),
+            (json!({"events": [{"key": "k", "content": {"": "F1"}}]}), "events[0].content"),
+            (json!({"events": [{"key": "k", "content": {"file": 1}}]}), "events[0].content"),
+            (json!({"events": [], "content_mode": "block"}), "content_mode"),
+        ] {
+            let refused = post(body);
+            let named = refused.json()["field"].as_str().unwrap_or_default().to_owned();
+            assert!(refused.status == 400 && named.starts_with(field), "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn similar_texts_are_found_if_the_settings_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("ichido.toml"),
+        "[claims]\nsimilar = { fields = [\"/text\"], threshold = 0.8, window = \"10m\", mode = \"enforce\" }\n",
+    )
+    .unwrap();
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    let event =
+        |key: &str, text: &str| check(&claims, json!([{"key": key, "content": {"text": text}}])).remove(0);
+    let text = "請求書の支払いが完了しました。ご利用いただきありがとうございます。";
+    assert_eq!(event("E1", text), json!({"key": "E1", "is_new": true, "degraded": false}));
+    let near = event("E2", &format!("{text}!"));
+    assert_eq!((&near["is_new"], &near["reason"]), (&json!(false), &json!("Similar to another event")));
+    assert_eq!(near["similar_to"]["event"], "E1");
+    assert!(near["similar_to"]["score"].as_f64().unwrap() > 0.8, "{near}");
+    assert_eq!(event("E3", "サーバーの再起動を予定しています。ご注意ください。")["is_new"], true);
+}
+
 /// Without a nonce, a caller that retries after a lost response would be told that its own event is a duplicate.
 #[test]
 fn retry_with_the_same_nonce_is_new_again() {

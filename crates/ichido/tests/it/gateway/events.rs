@@ -142,6 +142,50 @@ fn a_file_shared_in_slack_is_handled_once_however_often_it_is_sent() {
     assert!(!case.gateway.process.stderr().contains(SECRET));
 }
 
+/// Slack announces a shared file by two events with ids of their own.
+#[test]
+fn a_slack_file_under_two_event_ids_is_found_by_its_file_id() {
+    let case = start(SLACK);
+    assert_eq!(case.post("/slack/events", &[], FILE_SHARE).header("idempotency-same-content"), None);
+    let second = case.post("/slack/events", &[], FILE_SHARED);
+    let report = second.header("idempotency-same-content").unwrap();
+    assert!(second.status == 201 && report.ends_with(";key=\"file\""), "{second:?}");
+    assert_eq!(case.effects(), 2, "it is only reported");
+    let metrics = get(case.gateway.admin, "/metrics").text();
+    assert!(metrics.contains("ichido_events_same_content_total{mode=\"observe\"} 1"), "{metrics}");
+    let first = report.trim_start_matches('"').split('"').next().unwrap();
+    let line = eventually("the log line of the second event", || {
+        let log = case.gateway.process.stderr();
+        log.lines().find(|line| line.contains("same_content_as")).map(ToOwned::to_owned)
+    });
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["same_content_as"], first);
+
+    let case = start(&format!("{SLACK}content_mode = \"enforce\"\n"));
+    case.post("/slack/events", &[], FILE_SHARE);
+    let refused = case.post("/slack/events", &[], FILE_SHARED);
+    assert_eq!((refused.status, refused.text().as_str(), case.effects()), (200, "", 1));
+    assert!(case.post("/slack/events", &[], FILE_SHARED).is_replay());
+}
+
+#[test]
+fn near_duplicates_are_found_in_the_text_of_events() {
+    let similar =
+        "similar = { fields = [\"/event/text\"], threshold = 0.8, window = \"10m\", mode = \"enforce\" }\n";
+    let case = start(&format!("{SLACK}{similar}"));
+    let message = |id: &str, text: &str| {
+        let body = format!(r#"{{"event_id":"{id}","event":{{"type":"message","text":"{text}"}}}}"#);
+        case.post("/slack/events", &[], &body)
+    };
+    let text = "夜間バックアップに失敗しました。ストレージの空き容量を確認してください。";
+    assert_eq!(message("Ev1", text).status, 201);
+    let near = message("Ev2", &format!("【再送】{text}"));
+    assert_eq!((near.status, near.text().as_str(), case.effects()), (200, "", 1));
+    assert!(near.header("idempotency-similar-to").unwrap().contains("score=0."), "{near:?}");
+    assert_eq!(message("Ev3", "新しいメンバーがサポートチームに加わります。").status, 201);
+    let metrics = get(case.gateway.admin, "/metrics").text();
+    assert!(metrics.contains("ichido_events_similar_total{mode=\"enforce\"} 1"), "{metrics}");
+}
+
 #[test]
 fn the_secret_may_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
