@@ -47,12 +47,12 @@ struct Batch<'a> {
     ttl_seconds: Option<WholeNumber>,
     /// What it means that the content of an event was seen in another one: it is reported (`observe`), or the event is
     /// not new (`enforce`).
-    #[schema(value_type = Option<String>, default = "observe")]
+    #[schema(inline, default = "observe")]
     content_mode: Option<WrittenMode>,
 }
 
 /// A content mode as it is written.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum WrittenMode {
     Observe,
