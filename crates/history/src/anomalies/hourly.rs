@@ -202,7 +202,7 @@ fn length([first, last]: [i64; 2]) -> usize {
     usize::try_from(last - first + 1).unwrap_or(0)
 }
 
-fn add_at(hours: &mut Hours, at: usize, counts: Counts) {
+fn add_at(hours: &mut [Option<Counts>], at: usize, counts: Counts) {
     if let Some(Some(hour)) = hours.get_mut(at) {
         hour.add(counts);
     }
