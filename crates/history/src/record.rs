@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 const SOURCES: [&str; 6] = ["source", "channel_id", "repository", "account", "tenant", "app_id"];
 /// Different sources that are counted for one route in one hour. The others are counted together.
 const SOURCES_MAX: usize = 100;
-/// Counts the sources beyond [`SOURCES_MAX`].
+/// Counts the sources beyond `SOURCES_MAX`.
 pub const OTHER: &str = "(other)";
 /// Different sources that are counted for one day, on all routes together.
 const SOURCES_BY_DAY_MAX: usize = 300;
