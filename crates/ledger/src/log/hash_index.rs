@@ -165,7 +165,8 @@ impl Builder {
     pub(crate) fn build(self, mut is_kept: impl FnMut(u64, Location) -> bool) -> HashIndex {
         let shards = self.shards.into_iter().map(|mut slots| {
             slots.retain(|slot| Location::unpack(slot.1).is_some_and(|location| is_kept(slot.0, location)));
-            slots.sort_unstable();
+            // The entries of each segment are sorted already, and a stable sort merges such runs.
+            slots.sort();
             let open = slots.iter().map(|slot| is_open(slot.1)).sum();
             let mut shard = Shard { capacity: 0, len: slots.len(), open, slots };
             shard.resize(shard.len);
