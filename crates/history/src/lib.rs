@@ -1,11 +1,12 @@
 //! A local history of decisions: was this key handled, when, by which instance, and how often was it repeated?
 //!
 //! ```text
-//! ledger ──Decision──▶ queue (bounded) ──▶ writer thread ──▶ history.sqlite ◀── History: counts, timeline
+//! ledger ──Decision──▶ batch (bounded) ──▶ writer thread ──▶ history.sqlite ◀── History: counts, timeline
 //! ```
 //!
-//! - **Recording never delays or fails a request.** A decision is put into a bounded queue. If the queue is full, or the file
-//!   cannot be written, decisions are lost and counted (`ichido_history_lost_total`).
+//! - **Recording never delays or fails a request.** A decision is counted in a bounded batch, and the first ones of each half
+//!   second are kept one by one. If the batch is full, or the file cannot be written, decisions are lost and counted
+//!   (`ichido_history_lost_total`).
 //! - **Everything is bounded**: recent decisions by number and age, counts by age, sources by number within an hour.
 //! - **A file that cannot be used is set aside**, and the log says so: damaged, or written by another version.
 //! - **What is unusual is found** in the counts by the hour ([`anomalies`]).

@@ -1,6 +1,8 @@
 //! A decision, as it waits in the queue and is written to the file.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use ichido_ledger::{Decision, Subject};
@@ -41,25 +43,38 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     pub(crate) fn of(decision: &Decision<'_>) -> Self {
-        let (index, key, route) = match decision.subject {
-            Subject::Claim(key) => (key.index(), key.text(), &*key.scope().route),
-            Subject::Mark(key) => (key.index(), key.text(), "events"),
+        let (index, key) = match decision.subject {
+            Subject::Claim(key) => (key.index(), key.text()),
+            Subject::Mark(key) => (key.index(), key.text()),
         };
-        let source =
-            decision.metadata.and_then(|metadata| SOURCES.iter().find_map(|name| metadata.get(name)));
         Self {
             at: decision.at.0,
             tag: tag(index.as_bytes()),
             key: cut(key),
-            route: cut(route),
-            source: source.map(cut),
+            route: cut(route_of(decision)),
+            source: source_of(decision).map(cut),
             result: decision.result,
-            latency_us: u64::try_from(decision.latency.as_micros()).unwrap_or(u64::MAX),
+            latency_us: latency_us(decision),
             degraded: decision.is_degraded,
             detail: decision.detail.map(cut),
             request_id: decision.metadata.and_then(|metadata| metadata.get(REQUEST_ID)).map(cut),
         }
     }
+}
+
+fn route_of<'a>(decision: &Decision<'a>) -> &'a str {
+    match decision.subject {
+        Subject::Claim(key) => &key.scope().route,
+        Subject::Mark(_) => "events",
+    }
+}
+
+fn source_of<'a>(decision: &Decision<'a>) -> Option<&'a str> {
+    decision.metadata.and_then(|metadata| SOURCES.iter().find_map(|name| metadata.get(name)))
+}
+
+fn latency_us(decision: &Decision<'_>) -> u64 {
+    u64::try_from(decision.latency.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The first eight bytes of a hash as a number that SQLite can store.
@@ -82,14 +97,16 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    fn admit<'a>(&mut self, hour: u64, record: &'a Recorded) -> &'a str {
-        let Some(source) = &record.source else { return "" };
+    fn admit<'a>(&mut self, hour: u64, route: &str, source: &'a str) -> &'a str {
+        if source.is_empty() {
+            return source;
+        }
         if hour != self.hour {
             self.hour = hour;
             self.known.clear();
         }
-        let known = self.known.entry(record.route.clone()).or_default();
-        if known.contains(source) || (known.len() < SOURCES_MAX && known.insert(source.clone())) {
+        let known = self.known.entry(route.into()).or_default();
+        if known.contains(source) || (known.len() < SOURCES_MAX && known.insert(source.into())) {
             source
         } else {
             OTHER
@@ -115,69 +132,105 @@ impl Sources {
 const KEPT_MAX: usize = 1_000;
 /// The same for decisions that tell more than that a key was used: repeats, doubt, errors, what operators did.
 const KEPT_TELLING_MAX: usize = 2_000;
+/// Different groups that are counted in one transaction. There are more only if the file cannot be written for long.
+const GROUPS_MAX: usize = 16 * 1024;
 
-/// Chooses which decisions of one transaction are kept one by one.
+/// What was decided since the last transaction: everything counted, and the first decisions one by one.
 #[derive(Debug, Default)]
-struct Kept {
-    all: usize,
+pub(crate) struct Batch {
+    kept: Vec<Recorded>,
+    /// How many of them tell more than that a key was used.
     telling: usize,
+    /// By the hash of the group, so that a group that is known costs no allocation.
+    sums: HashMap<u64, (Group, Sums)>,
+    hasher: RandomState,
+    decisions: u64,
 }
 
-impl Kept {
-    fn admit(&mut self, record: &Recorded) -> bool {
-        let is_telling = !matches!(record.result, "new" | "granted" | "completed" | "renewed");
-        let has_room = self.all < KEPT_MAX || (is_telling && self.telling < KEPT_TELLING_MAX);
-        self.all += usize::from(has_room);
-        self.telling += usize::from(has_room && is_telling);
-        has_room
-    }
+/// What decisions are counted by.
+#[derive(Debug)]
+struct Group {
+    hour: u64,
+    route: Box<str>,
+    /// Empty if there is none.
+    source: Box<str>,
+    result: &'static str,
+    degraded: bool,
 }
 
-/// Hour, route, source, result, and whether the fallback decided.
-type Group<'a> = (u64, &'a str, &'a str, &'a str, bool);
 /// Number of decisions, and their latencies in microseconds: all together, and the largest.
 type Sums = (u64, u64, u64);
 
-/// Writes decisions in one transaction. Returns how many were only counted.
+impl Batch {
+    /// Adds a decision, unless there is no room for its group.
+    pub(crate) fn add(&mut self, decision: &Decision<'_>) -> bool {
+        let (hour, result, degraded) = (decision.at.0 / HOUR_MS, decision.result, decision.is_degraded);
+        let (route, source) = (route_of(decision), source_of(decision).unwrap_or_default());
+        let hash = self.hasher.hash_one((hour, route, source, result, degraded));
+        let has_room = self.sums.len() < GROUPS_MAX;
+        let sum = match self.sums.entry(hash) {
+            Entry::Occupied(known) => &mut known.into_mut().1,
+            Entry::Vacant(_) if !has_room => return false,
+            Entry::Vacant(new) => {
+                let group = Group { hour, route: cut(route), source: cut(source), result, degraded };
+                &mut new.insert((group, Sums::default())).1
+            }
+        };
+        let latency_us = latency_us(decision);
+        *sum = (sum.0 + 1, sum.1 + latency_us, sum.2.max(latency_us));
+        self.decisions += 1;
+        let is_telling = !matches!(result, "new" | "granted" | "completed" | "renewed");
+        if self.kept.len() < KEPT_MAX || (is_telling && self.telling < KEPT_TELLING_MAX) {
+            self.kept.push(Recorded::of(decision));
+            self.telling += usize::from(is_telling);
+        }
+        true
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.decisions == 0
+    }
+
+    /// How many decisions there are.
+    pub(crate) fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// How many of them are kept one by one.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.len() as u64
+    }
+}
+
+/// Writes decisions in one transaction.
 pub(crate) fn write(
     connection: &mut Connection,
-    records: &[Recorded],
+    batch: &Batch,
     sources: &mut Sources,
-) -> rusqlite::Result<usize> {
-    let (mut kept, mut skipped) = (Kept::default(), 0);
-    let mut sums: HashMap<Group<'_>, Sums> = HashMap::new();
+) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
             "INSERT INTO decisions (at, tag, key, route, source, result, latency_us, degraded, detail, request_id)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?;
-        for record in records {
-            if kept.admit(record) {
-                insert.execute(params![
-                    i64::try_from(record.at).unwrap_or(i64::MAX),
-                    record.tag,
-                    &*record.key,
-                    &*record.route,
-                    record.source.as_deref(),
-                    record.result,
-                    i64::try_from(record.latency_us).unwrap_or(i64::MAX),
-                    record.degraded,
-                    record.detail.as_deref(),
-                    record.request_id.as_deref(),
-                ])?;
-            } else {
-                skipped += 1;
-            }
-            let hour = record.at / HOUR_MS;
-            let source = sources.admit(hour, record);
-            let sum = sums.entry((hour, &record.route, source, record.result, record.degraded)).or_default();
-            *sum = (sum.0 + 1, sum.1 + record.latency_us, sum.2.max(record.latency_us));
+        for record in &batch.kept {
+            insert.execute(params![
+                i64::try_from(record.at).unwrap_or(i64::MAX),
+                record.tag,
+                &*record.key,
+                &*record.route,
+                record.source.as_deref(),
+                record.result,
+                i64::try_from(record.latency_us).unwrap_or(i64::MAX),
+                record.degraded,
+                record.detail.as_deref(),
+                record.request_id.as_deref(),
+            ])?;
         }
-        add(&transaction, &sums, sources)?;
     }
-    transaction.commit()?;
-    Ok(skipped)
+    add(&transaction, batch.sums.values(), sources)?;
+    transaction.commit()
 }
 
 /// Notes for how long an hour was recorded, so that an hour without decisions differs from one without a recorder.
@@ -191,9 +244,9 @@ pub(crate) fn add_recorded(connection: &Connection, hour_of_ms: u64, seconds: u6
 }
 
 /// Adds sums to the counts: by hour, route and source, by hour alone, and by day and source.
-fn add(
+fn add<'s>(
     transaction: &Transaction<'_>,
-    sums: &HashMap<Group<'_>, Sums>,
+    sums: impl Iterator<Item = &'s (Group, Sums)>,
     sources: &mut Sources,
 ) -> rusqlite::Result<()> {
     let mut by_source = transaction.prepare_cached(
@@ -211,8 +264,8 @@ fn add(
         "INSERT INTO days (day, source, result, count) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT DO UPDATE SET count = count + excluded.count",
     )?;
-    for ((hour, route, source, result, degraded), (count, total, max)) in sums {
-        let day = hour / HOURS_PER_DAY;
+    for (Group { hour, route, source, result, degraded }, (count, total, max)) in sums {
+        let (day, source) = (hour / HOURS_PER_DAY, sources.admit(*hour, route, source));
         let day_source = sources.admit_to_day(day, source);
         let [hour, day, count, total, max] =
             [*hour, day, *count, *total, *max].map(|number| i64::try_from(number).unwrap_or(i64::MAX));

@@ -11,12 +11,10 @@ use ichido_ledger::{Decision, Observer};
 use metrics::{Counter, counter};
 use rusqlite::Connection;
 
-use crate::record::{self, Limits, Recorded, Sources};
+use crate::record::{self, Batch, Limits, Sources};
 use crate::settings::Settings;
 use crate::{Error, cleanup, files, schema};
 
-/// Decisions that wait to be written. Further ones are lost, and counted.
-const QUEUE_MAX: usize = 16 * 1024;
 /// How long decisions wait before they are written together.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// How often old decisions are removed.
@@ -44,7 +42,7 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: Vec<Recorded>,
+    waiting: Batch,
     is_closed: bool,
 }
 
@@ -62,8 +60,8 @@ impl Queue {
     }
 
     /// Waits for a while, and returns what has come in. `None` after the end.
-    fn take(&self) -> Option<Vec<Recorded>> {
-        let is_idle = |state: &mut State| state.waiting.len() < QUEUE_MAX / 2 && !state.is_closed;
+    fn take(&self) -> Option<Batch> {
+        let is_idle = |state: &mut State| !state.is_closed;
         let waited = self.wake.wait_timeout_while(self.lock(), INTERVAL, is_idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         match state.is_closed && state.waiting.is_empty() {
@@ -75,16 +73,11 @@ impl Queue {
 
 impl Observer for Recorder {
     fn decided(&self, decision: &Decision<'_>) {
-        let recorded = Recorded::of(decision);
         let mut state = self.queue.lock();
-        if state.waiting.len() >= QUEUE_MAX || state.is_closed {
-            drop(state);
+        let is_recorded = !state.is_closed && state.waiting.add(decision);
+        drop(state);
+        if !is_recorded {
             self.queue.lost.0.increment(1);
-            return;
-        }
-        state.waiting.push(recorded);
-        if state.waiting.len() == QUEUE_MAX / 2 {
-            self.queue.wake.notify_one();
         }
     }
 }
@@ -165,10 +158,10 @@ struct Writer {
 
 impl Writer {
     fn run(mut self) {
-        while let Some(records) = self.queue.take() {
-            let written = self.write(&records);
+        while let Some(batch) = self.queue.take() {
+            let written = self.write(&batch);
             if written.is_err() {
-                self.queue.lost.0.increment(records.len() as u64);
+                self.queue.lost.0.increment(batch.decisions());
             }
             match written.and_then(|()| self.note_recorded()).and_then(|()| self.prune_if_due()) {
                 Ok(()) if self.has_failed => {
@@ -188,7 +181,7 @@ impl Writer {
                 }
             }
         }
-        if let Err(error) = self.write(&[]).and_then(|()| self.prune()) {
+        if let Err(error) = self.write(&Batch::default()).and_then(|()| self.prune()) {
             tracing::warn!(file = %self.path.display(), %error, "cannot remove old decisions");
         }
         if self.cleaned_at.is_none() {
@@ -196,16 +189,16 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, records: &[Recorded]) -> rusqlite::Result<()> {
+    fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             // Opened even if there is nothing to write: an earlier process may have left old decisions.
             None => self.connection.insert(schema::open(&self.path, &self.settings.instance)?),
         };
-        if !records.is_empty() {
-            let skipped = record::write(connection, records, &mut self.sources)?;
-            counter!("ichido_history_skipped_total").increment(skipped as u64);
-            self.unpruned += (records.len() - skipped) as u64;
+        if !batch.is_empty() {
+            record::write(connection, batch, &mut self.sources)?;
+            counter!("ichido_history_skipped_total").increment(batch.decisions() - batch.kept());
+            self.unpruned += batch.kept();
         }
         Ok(())
     }
