@@ -152,7 +152,7 @@ pub(crate) struct Batch {
 struct Group {
     hour: u64,
     route: Box<str>,
-    /// Empty if there is none.
+    /// Empty without a source.
     source: Box<str>,
     result: &'static str,
     degraded: bool,
@@ -309,4 +309,36 @@ pub(crate) fn prune(connection: &Connection, now_ms: u64, limits: &Limits) -> ru
     }
     connection.execute("DELETE FROM days WHERE day < ?1", [hour / day_hours])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{MarkKey, Metadata, Timestamp};
+
+    use super::*;
+
+    fn add(batch: &mut Batch, source: usize) -> bool {
+        let key = MarkKey::new("E1").unwrap();
+        let metadata = Metadata::new([("source".to_owned(), source.to_string())]).unwrap();
+        batch.add(&Decision {
+            at: Timestamp(0),
+            subject: Subject::Mark(&key),
+            metadata: Some(&metadata),
+            result: "new",
+            detail: None,
+            latency: Duration::from_micros(5),
+            is_degraded: false,
+        })
+    }
+
+    #[test]
+    fn full_batch_counts_known_groups_and_refuses_others() {
+        let mut batch = Batch::default();
+        assert!((0..GROUPS_MAX).all(|source| add(&mut batch, source)));
+        assert!(!add(&mut batch, GROUPS_MAX), "there is no room for another group");
+        assert!(add(&mut batch, 7));
+        assert_eq!((batch.decisions(), batch.kept()), (GROUPS_MAX as u64 + 1, KEPT_MAX as u64));
+        let largest = batch.sums.values().map(|(_, sums)| *sums).max();
+        assert_eq!(largest, Some((2, 10, 5)), "the count and latencies of the group that came twice");
+    }
 }

@@ -252,7 +252,7 @@ pub struct CallSpan {
 }
 
 impl CallSpan {
-    /// Ends the span with the status of the response, or with the reason why there is none.
+    /// Ends the span with the status of the response, or with the reason for its absence.
     pub fn end(mut self, result: Result<StatusCode, String>) {
         self.finish(result);
     }

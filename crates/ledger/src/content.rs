@@ -10,8 +10,8 @@
 //! on k1. Nobody would handle the content. Three rules prevent that:
 //!
 //! 1. **Sorted order.** Every event marks its content keys in the order of their text, one after another.
-//! 2. **Only a handled owner refuses.** An event is refused because of a key only if the key's owner was told to handle its
-//!    event. While the owner is undecided, others wait for it. A refused event removes its own content marks before it is
+//! 2. **Only a handled owner refuses.** An event is refused because of a key only if the owner of the key was new, so that its
+//!    caller handles it. While the owner is undecided, others wait for it. A refused event removes its own content marks before it is
 //!    answered, so that a key never refers to an event that nobody handled.
 //! 3. **An owner that never decided is replaced.** Its mark is removed, exactly the one that was seen, and the key is marked
 //!    again.

@@ -1,7 +1,7 @@
 //! A generated corpus of messages, and how well near duplicates are found in it.
 //!
-//! Each message is followed by variants. Some mean the same: edits, another order of its sentences, another width, a prefix. Others look almost the
-//! same, but are different messages: another host, amount, order number or name. The corpus depends only on the seed.
+//! Each message is followed by variants. Some mean the same: edits, another order of its sentences, another width, a prefix. Others look alike
+//! and mean something else: another host, amount, order number or name. The corpus depends only on the seed.
 
 use std::sync::Arc;
 

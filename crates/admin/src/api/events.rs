@@ -215,7 +215,7 @@ fn split_content(
     Ok((keys, (!texts.is_empty()).then(|| texts.join("\n"))))
 }
 
-/// What an event is told.
+/// The answer for one event.
 struct Answer {
     checked: CheckedEvent,
     similar: Option<SimilarText>,

@@ -110,7 +110,7 @@ pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, 
 }
 
 impl RawRoute {
-    /// `is_auto`: callers are told apart by their credentials unless the route says otherwise.
+    /// `is_auto`: the credentials of a request identify its caller, unless the route has its own rule.
     fn check(self, at: usize, is_auto: bool, secrets: &Secrets) -> Result<Route, Invalid> {
         let name = |field: &str| format!("gateway.routes[{at}].{field}");
         let preset: Option<Preset> =
@@ -144,7 +144,7 @@ impl RawRoute {
         let tenant = tenant(&name("tenant"), self.tenant.as_deref(), base.tenant)?;
         let own_content = self.content.as_ref().filter(|content| !content.is_empty()).map(|_| "content");
         let own_similar = self.similar.as_ref().map(|_| "similar");
-        // Without a tenant, callers are told apart by their credentials, which the content of events does not know.
+        // With `auto`, credentials identify a caller. Content keys do not contain them, so they would mix callers.
         if let (Some(field), None, true) = (own_content.or(own_similar), &tenant, is_auto) {
             let problem =
                 "compares the events of all callers: set tenant = \"none\" on the route, or gateway.tenant";

@@ -71,7 +71,7 @@ impl<'a> Source<'a> {
         Baseline::at(at, self.first, |hour| self.series.arrivals(hour))
     }
 
-    /// The standard deviation of this source before an hour, as a multiple of that which chance alone would cause.
+    /// How much more this source varied before an hour than by chance alone: a ratio of standard deviations.
     fn spread(&self, at: usize) -> f64 {
         let residuals = self.residuals.get_or_init(|| {
             let residual = |at: usize| {

@@ -5,7 +5,7 @@ use ichido_telemetry::Telemetry;
 
 use crate::settings::Settings;
 
-/// Prepares what is exported. Nothing is, until it is told to.
+/// Prepares the exporters of the settings. They start later.
 pub(crate) fn prepare(settings: &Settings, metrics: &metrics::Handle) -> Result<Telemetry, Failure> {
     let Some(exported) = settings.telemetry()? else { return Ok(Telemetry::default()) };
     let clock = settings.ledger.handle().clock;

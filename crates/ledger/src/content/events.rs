@@ -197,7 +197,7 @@ impl Ledger {
             let look = chunk.iter().map(async |owner| {
                 let is_handled = match MarkKey::new(*owner) {
                     Ok(key) => self.get_mark(&key).await?.is_some(),
-                    // A mark without an owner was not made by an event. Nobody was told to handle it.
+                    // A mark without an owner was not made by an event. Nobody handles it.
                     Err(_) => false,
                 };
                 Ok::<_, crate::Error>(((*owner).to_owned(), is_handled))
