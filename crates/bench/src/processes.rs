@@ -177,6 +177,7 @@ impl Drop for Process {
 pub struct Settings<'a> {
     pub log_level: Option<&'a str>,
     pub optional_key: bool,
+    pub no_history: bool,
 }
 
 fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
@@ -189,6 +190,7 @@ fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child
         .args(more.optional_key.then_some("--optional-key"))
         .env_clear()
         .envs(more.log_level.map(|level| ("LOG_LEVEL", level)))
+        .envs(more.no_history.then_some(("ICHIDO_HISTORY_DIR", "off")))
         // Where it may create a journal.
         .current_dir(std::env::temp_dir())
         .stderr(Stdio::null());

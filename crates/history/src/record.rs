@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use ichido_ledger::{Decision, Subject};
 use rusqlite::{Connection, Transaction, params};
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! gateway-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench gateway` builds both
-//! NAME: first latency one redis replay pass layer start memory
+//! NAME: first latency one history redis replay pass layer start memory
 //! ```
 //!
 //! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk
@@ -24,10 +24,11 @@ mod memory;
 use ichido_bench::options::{self, Measurement};
 use ichido_bench::servers;
 
-const MEASUREMENTS: [(&str, Measurement); 9] = [
+const MEASUREMENTS: [(&str, Measurement); 10] = [
     ("first", measurements::first),
     ("latency", measurements::latency),
     ("one", measurements::one),
+    ("history", measurements::history),
     ("redis", measurements::redis),
     ("replay", measurements::replay),
     ("pass", measurements::pass),

@@ -7,7 +7,7 @@ use ichido_bench::processes::{Process, Settings, scratch, sync_ms, time_to_first
 use ichido_bench::rounds::{Contender, Series, Workload, in_turn};
 use ichido_bench::table::Table;
 
-const QUIET: Settings<'_> = Settings { log_level: Some("warn"), optional_key: false };
+const QUIET: Settings<'_> = Settings { log_level: Some("warn"), optional_key: false, no_history: false };
 
 pub(crate) fn file(dir: &tempfile::TempDir) -> String {
     format!("file:{}", dir.path().join("ledger").display())
@@ -94,6 +94,25 @@ pub(crate) fn one(options: &Options, table: &mut Table) {
     table.note("one connection: median, gateway on file", format!("{:.2} ms", median(ours)));
     table.note("one connection: write and fdatasync, median", format!("{:.2} ms", median(syncs)));
     table.at_most("one connection: added beyond two fdatasyncs", median(over), " ms", 0.15);
+}
+
+/// First-time keyed requests with the history, compared with none.
+pub(crate) fn history(options: &Options, table: &mut Table) {
+    let (dir, other_dir) = (scratch(), scratch());
+    let service = Process::service();
+    let recording = Process::gateway(&service, &file(&dir), &Settings::default());
+    let settings = Settings { no_history: true, ..Settings::default() };
+    let without = Process::gateway(&service, &file(&other_dir), &settings);
+    // The difference is smaller than the noise of one round.
+    let mut options = options.clone();
+    options.rounds *= 3;
+    let contenders = [&without, &recording].map(|process| Contender { process, service: Some(&service) });
+    let [theirs, ours] = in_turn(&options, &Load::New, 64, contenders);
+    note(table, "history, 64", "gateway without it", &theirs);
+    note(table, "history, 64", "gateway", &ours);
+    table.at_least("history, 64: gateway with / without", ratio(&ours.rates, &theirs.rates), "", 0.97);
+    let cpu = ratio(&ours.cpu_us, &theirs.cpu_us);
+    table.note("history, 64: CPU per request, with / without", format!("{cpu:.3}"));
 }
 
 /// First-time keyed requests on Redis, compared with the bare proxy.
