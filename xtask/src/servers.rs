@@ -63,36 +63,35 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Starts one Redis that syncs every write to a real disk, for benchmarks.
-    pub(crate) fn start_durable_redis(variable: &'static str) -> Result<Self> {
-        let mut servers = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
-        let [port] = free_ports()?;
-        let redis = redis::start_durable(port, servers.scratch.path())?;
-        servers.join(variable, redis)?;
-        Ok(servers)
-    }
-
     /// Adds the packages that PostgreSQL needs.
     pub(crate) fn needs_postgres(missing: &mut Missing) {
         Role::Postgres.needs(missing);
     }
 
-    /// Starts one PostgreSQL on a real disk, for benchmarks.
-    pub(crate) fn start_durable_postgres(variable: &'static str) -> Result<Self> {
-        let mut servers = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
-        let certificates = Certificates::create(servers.scratch.path())?;
-        let postgres = servers.launch(Role::Postgres, Some(&certificates))?;
-        servers.join(variable, postgres)?;
-        Ok(servers)
+    /// No servers yet, for benchmarks: their data will be on the disk that holds the target directory.
+    pub(crate) fn on_disk() -> Result<Self> {
+        Ok(Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?))
     }
 
-    /// Starts one Redis in memory, for benchmarks.
-    pub(crate) fn start_plain_redis(variable: &'static str) -> Result<Self> {
-        let mut servers = Self::empty(Temporary::directory(&env::temp_dir())?);
+    /// Starts a Redis that syncs every write.
+    pub(crate) fn add_durable_redis(&mut self, variable: &'static str) -> Result<()> {
         let [port] = free_ports()?;
-        let redis = redis::start_plain(port, servers.scratch.path())?;
-        servers.join(variable, redis)?;
-        Ok(servers)
+        let redis = redis::start_durable(port, self.scratch.path())?;
+        self.join(variable, redis)
+    }
+
+    /// Starts a Redis that writes nothing to disk.
+    pub(crate) fn add_plain_redis(&mut self, variable: &'static str) -> Result<()> {
+        let [port] = free_ports()?;
+        let redis = redis::start_plain(port, self.scratch.path())?;
+        self.join(variable, redis)
+    }
+
+    /// Starts a PostgreSQL that syncs every commit.
+    pub(crate) fn add_postgres(&mut self, variable: &'static str) -> Result<()> {
+        let certificates = Certificates::create(self.scratch.path())?;
+        let postgres = self.launch(Role::Postgres, Some(&certificates))?;
+        self.join(variable, postgres)
     }
 
     pub(crate) fn environment(&self) -> &Environment {

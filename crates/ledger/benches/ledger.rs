@@ -1,14 +1,15 @@
-//! Measures the file ledger against what the disk allows and against Redis.
+//! Measures the file ledger against what the disk allows and against Redis, and the ledgers on PostgreSQL and Redis
+//! against what these servers do without us.
 //!
 //! ```text
 //! cargo bench -p ichido-ledger --bench ledger -- [--quick] [NAME…]
-//! NAME: claims completions latency one repeats scale reopen sweep write-volume
+//! NAME: claims completions latency one repeats scale reopen sweep write-volume postgres redis
 //! ```
 //!
 //! Only ratios are meaningful: each figure is measured next to its reference, in the same run, on the same disk
 //! (that of the current directory, or of `ICHIDO_BENCH_DIR`). Contenders take turns, and a figure is the median over
 //! all rounds. Redis is measured if `ICHIDO_BENCH_REDIS_URL` is set; that server should have `appendonly yes` and
-//! `appendfsync always`. A full run takes up to 8 GB of disk space. A missed target is reported, but is not an error.
+//! `appendfsync always`. PostgreSQL is measured, next to pgbench, if `ICHIDO_BENCH_POSTGRES_URL` is set. A full run takes up to 8 GB of disk space. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stderr,
     clippy::print_stdout,
@@ -42,6 +43,8 @@ mod redis_peer;
 mod rounds;
 #[path = "ledger/scale.rs"]
 mod scale;
+#[path = "ledger/servers.rs"]
+mod servers;
 #[path = "ledger/sweep.rs"]
 mod sweep;
 #[allow(unreachable_pub, reason = "the other benchmarks have it in a library")]
@@ -56,8 +59,19 @@ use std::path::Path;
 
 use table::Table;
 
-const NAMES: [&str; 9] =
-    ["claims", "completions", "latency", "one", "repeats", "scale", "reopen", "sweep", "write-volume"];
+const NAMES: [&str; 11] = [
+    "claims",
+    "completions",
+    "latency",
+    "one",
+    "repeats",
+    "scale",
+    "reopen",
+    "sweep",
+    "write-volume",
+    "postgres",
+    "redis",
+];
 /// Shortens all measurements.
 const QUICK: &str = "--quick";
 
@@ -126,6 +140,12 @@ async fn measure(options: &Options, table: &mut Table) {
     }
     if options.wants("write-volume") {
         write_volume::write_volume(options, table).await;
+    }
+    if options.wants("postgres") {
+        servers::postgres(options, table).await;
+    }
+    if options.wants("redis") {
+        servers::redis(options, table).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use ichido_core::LimitError;
 
@@ -13,12 +14,12 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed call of a ledger.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
     doing: Cow<'static, str>,
     effect: Effect,
-    source: Option<BoxError>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// Whether a failed call may have been applied.
@@ -75,7 +76,7 @@ impl Error {
     /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(source.into().into());
         self
     }
 

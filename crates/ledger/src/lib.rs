@@ -17,6 +17,8 @@
 
 pub mod backend;
 mod capabilities;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod coalesce;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod content;

@@ -6,11 +6,13 @@
 //! By default, a pooler in transaction mode is detected, and statements are not prepared there.
 //!
 //! The server's clock decides leases and retention. Every call is one statement, or two of which the second only
-//! writes if the record is still the one that the first read. So it is correct under READ COMMITTED with any number
+//! writes if the record is still the one that the first read. Calls that wait at the same time share a statement, and
+//! so a commit. So it is correct under READ COMMITTED with any number
 //! of processes. What must stay true: a statement that wrote nothing never counts as a grant, and every write to a
 //! claim changes its version. The rules are applied to rows as they were read, so only the conditions of writes are
 //! repeated in SQL.
 
+mod batches;
 mod claims;
 mod connections;
 mod error;
@@ -74,14 +76,14 @@ impl Backend for Postgres {
 #[async_trait]
 impl Maintain for Postgres {
     async fn init(&self) -> Result<()> {
-        schema::ensure(&self.connections, &self.schema).await
+        schema::ensure(&self.server.connections, &self.schema).await
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        let health = Health::query(&self.connections).await?;
+        let health = Health::query(&self.server.connections).await?;
         health.require_usable()?;
-        schema::ensure(&self.connections, &self.schema).await?;
-        Ok(health.warnings().into_iter().chain(self.connections.warning()).collect())
+        schema::ensure(&self.server.connections, &self.schema).await?;
+        Ok(health.warnings().into_iter().chain(self.server.connections.warning()).collect())
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Record>> {
@@ -117,7 +119,7 @@ impl Maintain for Postgres {
     }
 
     async fn close(&self) -> Result<()> {
-        self.connections.close();
+        self.server.connections.close();
         Ok(())
     }
 }

@@ -110,6 +110,7 @@ fn casts(sql: &str) -> impl Iterator<Item = (usize, Type)> {
             "bigint" => Type::INT8,
             "bigint[]" => Type::INT8_ARRAY,
             "boolean" => Type::BOOL,
+            "boolean[]" => Type::BOOL_ARRAY,
             "bytea" => Type::BYTEA,
             "bytea[]" => Type::BYTEA_ARRAY,
             "integer" => Type::INT4,

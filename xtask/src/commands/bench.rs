@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: benchmarks, with the servers that they need.
 //!
 //! A fair comparison requires claims that survive a power failure. So the Redis that the ledger is compared with syncs
-//! every write, to the disk that holds the target directory and not to an in-memory file system. The gateway uses
-//! Redis as its ledger, and that one does not sync.
+//! every write, to the disk that holds the target directory and not to an in-memory file system, and so does every
+//! PostgreSQL. The gateway uses Redis as its ledger, and that one does not sync.
 
 use std::env;
 
@@ -17,7 +17,7 @@ use crate::servers::Servers;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
-/// The database of the meter, which is compared with its file, and of Dify's messages.
+/// The PostgreSQL of a ledger, of the meter, and of Dify's messages.
 const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
 /// The directory of the stores that are measured.
 const DIR: &str = "ICHIDO_BENCH_DIR";
@@ -28,7 +28,8 @@ const NODE: &str = "ICHIDO_BENCH_NODE";
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let is_set = |variable| env::var_os(variable).is_some_and(|url| !url.is_empty());
     let needs_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !is_set(REDIS_URL);
-    let needs_postgres = bench == Bench::Usage && !is_set(POSTGRES_URL);
+    let needs_postgres =
+        matches!(bench, Bench::Ledger | Bench::Gateway | Bench::Usage) && !is_set(POSTGRES_URL);
     let mut missing = Missing::default();
     if bench == Bench::Similar {
         // It needs nothing but itself.
@@ -87,20 +88,19 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if bench == Bench::Usage {
         command.env(NODE, node::program());
     }
-    let servers = match bench {
-        Bench::Usage if needs_postgres => Servers::start_durable_postgres(POSTGRES_URL)?,
-        Bench::Ledger if needs_redis => Servers::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway if needs_redis => Servers::start_plain_redis(REDIS_URL)?,
-        Bench::Ledger
-        | Bench::Gateway
-        | Bench::Claims
-        | Bench::Delivery
-        | Bench::Usage
-        | Bench::Console
-        | Bench::Similar => {
-            return workspace::run(&mut command);
+    if !needs_redis && !needs_postgres {
+        return workspace::run(&mut command);
+    }
+    let mut servers = Servers::on_disk()?;
+    if needs_redis {
+        match bench {
+            Bench::Ledger => servers.add_durable_redis(REDIS_URL)?,
+            _ => servers.add_plain_redis(REDIS_URL)?,
         }
-    };
+    }
+    if needs_postgres {
+        servers.add_postgres(POSTGRES_URL)?;
+    }
     let phase = Phase::begin("benchmark finished");
     let code = workspace::run(command.envs(servers.environment().iter().map(|(name, value)| (name, value))))?;
     phase.end();

@@ -11,6 +11,7 @@ use ichido_core::{
 };
 use tokio_postgres::Row;
 
+use super::batches::{Claims, Completion, Inserted};
 use super::connections::Param;
 use super::row::{self, Found, column};
 use super::store::Postgres;
@@ -19,12 +20,9 @@ use crate::{Error, Kind, Result};
 
 impl Postgres {
     pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
-        const DOING: &str = "claiming a key in PostgreSQL";
         let fresh = rules::claim(None, request, Timestamp::default());
         let found = match fresh.change {
-            Change::Put(record) => {
-                self.insert(DOING, &record, Times::CountedFrom(Timestamp::default())).await?
-            }
+            Change::Put(record) => self.batches.claims.call(record).await?,
             Change::Keep | Change::Remove => return Ok(fresh.result),
         };
         let Inserted::No { found, now } = found else { return Ok(fresh.result) };
@@ -34,7 +32,7 @@ impl Postgres {
         {
             crate::backend::warn_doubt_expired(&found.record);
         }
-        self.write(DOING, &found, decision, Times::CountedFrom(now)).await
+        self.write(Claims::DOING, &found, decision, Times::CountedFrom(now)).await
     }
 
     pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
@@ -44,7 +42,7 @@ impl Postgres {
         match (found, decision) {
             (Some(found), decision) => self.write(DOING, &found, decision, Times::AsGiven).await,
             (None, Decision { result, change: Change::Put(record) }) => {
-                match self.insert(DOING, &record, Times::AsGiven).await? {
+                match self.insert(DOING, &record).await? {
                     Inserted::Yes => Ok(result),
                     Inserted::No { .. } => Err(Error::new(Kind::Contended, DOING)),
                 }
@@ -69,39 +67,51 @@ impl Postgres {
     }
 
     /// One statement: writes if the token is current and the claim is open, and otherwise reads what is there.
+    ///
+    /// A completion is first sent with others. If that did not write it, its own statement finds out why, and waits if
+    /// an application's transaction is completing the claim.
     pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim in PostgreSQL";
+        if let Settle::Complete(outcome) = action {
+            let completion = Completion { index: key.index(), token, outcome: outcome.clone() };
+            if self.batches.completions.call(completion).await? {
+                return Ok(Settled::Applied);
+            }
+        }
         let (index, fence) = (key.index(), token.as_bytes().as_slice());
         let index = index.as_bytes().as_slice();
         let rows = match action {
             Settle::Renew { lease_ms } => {
-                self.connections.query(DOING, &self.sql.renew, &[&index, &fence, &number(*lease_ms)]).await
+                self.server
+                    .connections
+                    .query(DOING, &self.server.sql.renew, &[&index, &fence, &number(*lease_ms)])
+                    .await
             }
             Settle::Complete(answer) => {
                 let (kept, bytes) = outcome(answer);
-                self.connections.query(DOING, &self.sql.complete, &[&index, &fence, &kept, &bytes]).await
+                self.server
+                    .connections
+                    .query(DOING, &self.server.sql.complete, &[&index, &fence, &kept, &bytes])
+                    .await
             }
             Settle::Doubt(reason) => {
-                self.connections.query(DOING, &self.sql.doubt, &[&index, &fence, &reason.as_bytes()]).await
+                self.server
+                    .connections
+                    .query(DOING, &self.server.sql.doubt, &[&index, &fence, &reason.as_bytes()])
+                    .await
             }
-            Settle::Release => self.connections.query(DOING, &self.sql.release, &[&index, &fence]).await,
+            Settle::Release => {
+                self.server.connections.query(DOING, &self.server.sql.release, &[&index, &fence]).await
+            }
         };
         let row = single_row(rows?, DOING)?;
         settled(&row, token, action, DOING)
     }
 
-    async fn insert(&self, doing: &'static str, record: &Record, times: Times) -> Result<Inserted> {
-        let values = Values::of(record, times);
-        let row =
-            single_row(self.connections.query(doing, &self.sql.insert, &values.params()).await?, doing)?;
-        if column(&row, "written")? {
-            return Ok(Inserted::Yes);
-        }
-        let now = row::now(&row)?;
-        match Found::read(&row)? {
-            Some(found) => Ok(Inserted::No { found: Box::new(found), now }),
-            None => Err(Error::new(Kind::Contended, doing)),
-        }
+    async fn insert(&self, doing: &'static str, record: &Record) -> Result<Inserted> {
+        let values = Values::of(record, Times::AsGiven);
+        let rows = self.server.connections.query(doing, &self.server.sql.insert, &values.params()).await?;
+        Inserted::read(&single_row(rows, doing)?, doing)
     }
 
     /// Writes a change if the record is still the one that was found, and then returns the answer.
@@ -119,12 +129,12 @@ impl Postgres {
                 let values = Values::of(&record, times);
                 let seen: [Param<'_>; 2] = [&fence, &found.version];
                 let params = [&values.params()[..], &seen].concat();
-                self.connections.query(doing, &self.sql.replace, &params).await?
+                self.server.connections.query(doing, &self.server.sql.replace, &params).await?
             }
             Change::Remove => {
                 let index = found.record.key.index();
                 let params: [Param<'_>; 3] = [&index.as_bytes().as_slice(), &fence, &found.version];
-                self.connections.query(doing, &self.sql.remove, &params).await?
+                self.server.connections.query(doing, &self.server.sql.remove, &params).await?
             }
         };
         if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(decision.result) }
@@ -132,15 +142,14 @@ impl Postgres {
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<(Option<Found>, Timestamp)> {
         let index = key.index();
-        let rows = self.connections.query(doing, &self.sql.read, &[&index.as_bytes().as_slice()]).await?;
+        let rows = self
+            .server
+            .connections
+            .query(doing, &self.server.sql.read, &[&index.as_bytes().as_slice()])
+            .await?;
         let row = single_row(rows, doing)?;
         Ok((Found::read(&row)?, row::now(&row)?))
     }
-}
-
-enum Inserted {
-    Yes,
-    No { found: Box<Found>, now: Timestamp },
 }
 
 /// The result of a settlement, from the statement's row.

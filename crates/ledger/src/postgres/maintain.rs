@@ -16,10 +16,11 @@ impl Postgres {
         let after = after(query.cursor.as_deref(), DOING)?;
         let (from, to) = prefix_range(query.prefix.as_deref());
         let limit = one_more_than(query.limit);
-        let sql = format!("{}{} ORDER BY c.index LIMIT $4::bigint", self.sql.list, condition(query.state));
+        let sql =
+            format!("{}{} ORDER BY c.index LIMIT $4::bigint", self.server.sql.list, condition(query.state));
         let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
         let mut page = Page::default();
-        for row in self.connections.query(DOING, &sql, &params).await? {
+        for row in self.server.connections.query(DOING, &sql, &params).await? {
             let Some(found) = Found::read(&row)? else { continue };
             let Some(mut summary) = Summary::of(&found.record, row::now(&row)?) else { continue };
             if summary.outcome_bytes.is_some() {
@@ -37,7 +38,7 @@ impl Postgres {
 
     pub(super) async fn count(&self) -> Result<Stats> {
         const DOING: &str = "counting claims in PostgreSQL";
-        let Some(row) = self.connections.query_one(DOING, &self.sql.stats, &[]).await? else {
+        let Some(row) = self.server.connections.query_one(DOING, &self.server.sql.stats, &[]).await? else {
             return Ok(Stats::default());
         };
         let number = |name| -> Result<Option<u64>> { Ok(u64::try_from(column::<i64>(&row, name)?).ok()) };
@@ -64,7 +65,8 @@ impl Postgres {
         while left > 0 {
             let chunk = left.min(SWEEP_CHUNK);
             let params: [Param<'_>; 1] = [&i64::try_from(chunk).unwrap_or(i64::MAX)];
-            let removed = self.connections.query(SWEEPING, &self.sql.sweep_marks, &params).await?.len();
+            let removed =
+                self.server.connections.query(SWEEPING, &self.server.sql.sweep_marks, &params).await?.len();
             swept.removed += removed as u64;
             left -= removed.min(left);
             if removed < chunk {
@@ -77,7 +79,7 @@ impl Postgres {
 
     async fn sweep_claims(&self, chunk: usize, swept: &mut Swept) -> Result<usize> {
         let params: [Param<'_>; 1] = [&i64::try_from(chunk).unwrap_or(i64::MAX)];
-        let rows = self.connections.query(SWEEPING, &self.sql.sweep_claims, &params).await?;
+        let rows = self.server.connections.query(SWEEPING, &self.server.sql.sweep_claims, &params).await?;
         for row in &rows {
             swept.removed += 1;
             if let Some(found) = Found::read(row)?

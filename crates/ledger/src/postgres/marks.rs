@@ -10,6 +10,7 @@ use ichido_core::rules::{self, Change};
 use ichido_core::{Index, MarkKey, Nonce, Timestamp};
 use tokio_postgres::Row;
 
+use super::batches::Server;
 use super::connections::Param;
 use super::maintain;
 use super::row::{self, column, corrupt_column};
@@ -23,31 +24,20 @@ const ROUNDS: usize = 5;
 
 impl Postgres {
     pub(super) async fn mark_events(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
-        let mut answers: HashMap<Index, Mark> = HashMap::with_capacity(requests.len());
-        for _ in 0..ROUNDS {
-            let open: Vec<_> = requests.iter().filter(|r| !answers.contains_key(&r.key.index())).collect();
-            if open.is_empty() {
-                break;
-            }
-            // Events that an earlier round marked stay marked, even if this round fails.
-            let is_first = answers.is_empty();
-            let rows = self.query_marks(&open).await;
-            let rows = rows.map_err(|error| if is_first { error } else { error.with_unknown_effect() })?;
-            // If one row is unreadable, the others are marked all the same.
-            read_answers(&rows, &open, &mut answers).map_err(Error::with_unknown_effect)?;
+        match requests {
+            [request] => Ok(vec![self.batches.marks.call(request.clone()).await?]),
+            _ => mark_all(&self.server, requests).await,
         }
-        let in_order = requests.iter().map(|request| answers.remove(&request.key.index()));
-        // Some of the other events are marked by now.
-        in_order
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::new(Kind::Contended, DOING).with_unknown_effect())
     }
 
     pub(super) async fn read_mark(&self, key: &MarkKey) -> Result<Option<mark::Record>> {
         const DOING: &str = "reading a mark from PostgreSQL";
         let index = key.index();
-        let rows =
-            self.connections.query(DOING, &self.sql.read_mark, &[&index.as_bytes().as_slice()]).await?;
+        let rows = self
+            .server
+            .connections
+            .query(DOING, &self.server.sql.read_mark, &[&index.as_bytes().as_slice()])
+            .await?;
         rows.first().map(|row| read(row, key.clone())).transpose()
     }
 
@@ -57,7 +47,7 @@ impl Postgres {
         let (from, to) = maintain::prefix_range(query.prefix.as_deref());
         let limit = maintain::one_more_than(query.limit);
         let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
-        let rows = self.connections.query(DOING, &self.sql.list_marks, &params).await?;
+        let rows = self.server.connections.query(DOING, &self.server.sql.list_marks, &params).await?;
         let marks = rows.iter().take(query.limit).map(|row| Ok(MarkSummary::of(&read(row, key(row)?)?)));
         let marks = marks.collect::<Result<Vec<_>>>()?;
         let cursor = marks.last().filter(|_| rows.len() > query.limit).map(|last| last.index.clone());
@@ -68,23 +58,42 @@ impl Postgres {
         const DOING: &str = "forgetting a mark in PostgreSQL";
         let index = seen.key.index();
         let params: [Param<'_>; 2] = [&index.as_bytes().as_slice(), &seen.nonce.as_bytes().as_slice()];
-        let removed = self.connections.query(DOING, &self.sql.forget_mark, &params).await?;
+        let removed = self.server.connections.query(DOING, &self.server.sql.forget_mark, &params).await?;
         Ok(if removed.is_empty() { Forgotten::Gone } else { Forgotten::Removed })
     }
+}
 
-    async fn query_marks(&self, requests: &[&mark::Request]) -> Result<Vec<Row>> {
-        let indexes: Vec<_> = requests.iter().map(|request| request.key.index()).collect();
-        let indexes: Vec<_> = indexes.iter().map(|index| index.as_bytes().as_slice()).collect();
-        let keys: Vec<_> = requests.iter().map(|request| request.key.text().as_bytes()).collect();
-        let nonces: Vec<_> = requests.iter().map(|request| request.nonce.as_bytes().as_slice()).collect();
-        let retentions: Vec<_> = requests.iter().map(|request| number(request.retention_ms)).collect();
-        let metadata: Result<Vec<_>, _> =
-            requests.iter().map(|request| serde_json::to_string(&request.metadata)).collect();
-        let metadata = metadata.map_err(|cause| corrupt_column("metadata", cause))?;
-        self.connections
-            .query(DOING, &self.sql.mark, &[&indexes, &keys, &nonces, &retentions, &metadata])
-            .await
+/// Marks events in one statement, and once more those that another batch marked at the same moment.
+pub(super) async fn mark_all(server: &Server, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+    let mut answers: HashMap<Index, Mark> = HashMap::with_capacity(requests.len());
+    for _ in 0..ROUNDS {
+        let open: Vec<_> = requests.iter().filter(|r| !answers.contains_key(&r.key.index())).collect();
+        if open.is_empty() {
+            break;
+        }
+        // Events that an earlier round marked stay marked, even if this round fails.
+        let is_first = answers.is_empty();
+        let rows = query_marks(server, &open).await;
+        let rows = rows.map_err(|error| if is_first { error } else { error.with_unknown_effect() })?;
+        // If one row is unreadable, the others are marked all the same.
+        read_answers(&rows, &open, &mut answers).map_err(Error::with_unknown_effect)?;
     }
+    let in_order = requests.iter().map(|request| answers.remove(&request.key.index()));
+    // Some of the other events are marked by now.
+    in_order.collect::<Option<_>>().ok_or_else(|| Error::new(Kind::Contended, DOING).with_unknown_effect())
+}
+
+async fn query_marks(server: &Server, requests: &[&mark::Request]) -> Result<Vec<Row>> {
+    let indexes: Vec<_> = requests.iter().map(|request| request.key.index()).collect();
+    let indexes: Vec<_> = indexes.iter().map(|index| index.as_bytes().as_slice()).collect();
+    let keys: Vec<_> = requests.iter().map(|request| request.key.text().as_bytes()).collect();
+    let nonces: Vec<_> = requests.iter().map(|request| request.nonce.as_bytes().as_slice()).collect();
+    let retentions: Vec<_> = requests.iter().map(|request| number(request.retention_ms)).collect();
+    let metadata: Result<Vec<_>, _> =
+        requests.iter().map(|request| serde_json::to_string(&request.metadata)).collect();
+    let metadata = metadata.map_err(|cause| corrupt_column("metadata", cause))?;
+    let params: [Param<'_>; 5] = [&indexes, &keys, &nonces, &retentions, &metadata];
+    server.connections.query(DOING, &server.sql.mark, &params).await
 }
 
 /// Reads the results from the rows of one round.

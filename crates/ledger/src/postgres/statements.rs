@@ -6,12 +6,14 @@
 
 /// The statements for a schema.
 pub(super) struct Statements {
+    pub(super) claim: String,
     pub(super) insert: String,
     pub(super) replace: String,
     pub(super) remove: String,
     pub(super) read: String,
     pub(super) renew: String,
     pub(super) complete: String,
+    pub(super) complete_all: String,
     pub(super) doubt: String,
     pub(super) release: String,
     pub(super) mark: String,
@@ -29,12 +31,14 @@ impl Statements {
         // The schema's name needs no escaping: see `ichido_postgres::Address`.
         let of = |sql: &str| sql.replace("ichido.", &format!("\"{schema}\"."));
         Self {
+            claim: of(include_str!("sql/claim.sql")),
             insert: of(include_str!("sql/insert.sql")),
             replace: of(include_str!("sql/replace.sql")),
             remove: of(include_str!("sql/remove.sql")),
             read: of(include_str!("sql/read.sql")),
             renew: of(include_str!("sql/renew.sql")),
             complete: of(include_str!("sql/complete.sql")),
+            complete_all: of(include_str!("sql/complete_all.sql")),
             doubt: of(include_str!("sql/doubt.sql")),
             release: of(include_str!("sql/release.sql")),
             mark: of(include_str!("sql/mark.sql")),
@@ -59,12 +63,14 @@ mod tests {
     #[test]
     fn every_parameter_has_a_cast() {
         let Statements {
+            claim,
             insert,
             replace,
             remove,
             read,
             renew,
             complete,
+            complete_all,
             doubt,
             release,
             mark,
@@ -77,12 +83,14 @@ mod tests {
             sweep_marks,
         } = Statements::of("s");
         let all = [
+            claim,
             insert,
             replace,
             remove,
             read,
             renew,
             complete,
+            complete_all,
             doubt,
             release,
             mark,

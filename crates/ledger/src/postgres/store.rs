@@ -1,9 +1,11 @@
 //! The ledger itself: its connections, and the statements for its schema.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ichido_postgres::Address;
 
+use super::batches::{Batches, Server};
 use super::connections::Connections;
 use super::health::Health;
 use super::schema;
@@ -15,8 +17,8 @@ const SCHEMA: &str = "ichido";
 
 /// A ledger in PostgreSQL.
 pub struct Postgres {
-    pub(super) connections: Connections,
-    pub(super) sql: Statements,
+    pub(super) server: Server,
+    pub(super) batches: Batches,
     pub(super) schema: String,
     pub(super) survives: Vec<Survives>,
 }
@@ -29,8 +31,10 @@ impl Postgres {
         let health = Health::query(&connections).await?;
         health.require_usable()?;
         schema::ensure(&connections, &address.schema).await?;
-        let sql = Statements::of(&address.schema);
-        Ok(Self { connections, sql, schema: address.schema, survives: health.survives() })
+        let sql = Arc::new(Statements::of(&address.schema));
+        let server = Server { connections: Arc::new(connections), sql };
+        let batches = Batches::new(&server);
+        Ok(Self { server, batches, schema: address.schema, survives: health.survives() })
     }
 }
 

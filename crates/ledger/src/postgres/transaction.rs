@@ -66,7 +66,7 @@ impl Postgres {
         let (kept, bytes) = stored(outcome);
         let rows = transaction
             .query_typed(
-                &self.sql.complete,
+                &self.server.sql.complete,
                 &[
                     (&index.as_bytes().as_slice(), Type::BYTEA),
                     (&token.as_bytes().as_slice(), Type::BYTEA),

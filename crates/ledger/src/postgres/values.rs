@@ -1,4 +1,4 @@
-//! Records as the parameters of `insert.sql` and `replace.sql`.
+//! Records as the parameters of `insert.sql`, `replace.sql` and `claim.sql`.
 
 use ichido_core::{DoubtReason, Holder, Metadata, Outcome, Record, State, Timestamp};
 use tokio_postgres::types::Json;
@@ -116,6 +116,71 @@ impl<'a> Values<'a> {
             &self.over_at,
             &self.from_now,
             &self.caller,
+        ]
+    }
+}
+
+/// The parameters of many grants, column by column.
+pub(super) struct Grants<'a> {
+    /// Index, tenant, route, key, fingerprint, nonce, token.
+    bytes: [Vec<&'a [u8]>; 7],
+    attempts: Vec<i64>,
+    holders: Vec<&'static str>,
+    leases_ms: Vec<i64>,
+    retentions_ms: Vec<i64>,
+    metadata: Vec<String>,
+    doubt_after: Vec<Option<i64>>,
+    over_after: Vec<i64>,
+    callers: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> Grants<'a> {
+    /// Grants with times relative to now.
+    pub(super) fn of(grants: &'a [Values<'a>]) -> serde_json::Result<Self> {
+        fn column<'v, T>(values: &'v [Values<'v>], of: impl Fn(&'v Values<'v>) -> T) -> Vec<T> {
+            values.iter().map(of).collect()
+        }
+        let metadata = grants.iter().map(|values| serde_json::to_string(values.metadata.0));
+        Ok(Self {
+            bytes: [
+                column(grants, |values| values.index.as_slice()),
+                column(grants, |values| values.tenant),
+                column(grants, |values| values.route),
+                column(grants, |values| values.key),
+                column(grants, |values| values.fingerprint),
+                column(grants, |values| values.nonce),
+                column(grants, |values| values.token),
+            ],
+            attempts: column(grants, |values| values.attempt),
+            holders: column(grants, |values| values.holder),
+            leases_ms: column(grants, |values| values.lease_ms),
+            retentions_ms: column(grants, |values| values.retention_ms),
+            metadata: metadata.collect::<Result<_, _>>()?,
+            doubt_after: column(grants, |values| values.state.doubt_at),
+            over_after: column(grants, |values| values.over_at),
+            callers: column(grants, |values| values.caller),
+        })
+    }
+
+    /// In the order of the parameters of `claim.sql`.
+    pub(super) fn params(&self) -> [Param<'_>; 15] {
+        let [index, tenant, route, key, fingerprint, nonce, token] = &self.bytes;
+        [
+            index,
+            tenant,
+            route,
+            key,
+            fingerprint,
+            nonce,
+            token,
+            &self.attempts,
+            &self.holders,
+            &self.leases_ms,
+            &self.retentions_ms,
+            &self.metadata,
+            &self.doubt_after,
+            &self.over_after,
+            &self.callers,
         ]
     }
 }

@@ -37,6 +37,11 @@ impl Connection {
         opened.map_err(|failure| failure.into_error(DOING))
     }
 
+    /// Whether all keys are on one server.
+    pub(super) fn is_single(&self) -> bool {
+        matches!(self, Connection::Single(_))
+    }
+
     /// Sends one command.
     pub(super) async fn call(&self, command: &Cmd) -> Result<Value, CallError> {
         match self {

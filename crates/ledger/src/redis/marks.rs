@@ -16,6 +16,10 @@ const PIPELINE: usize = 1_000;
 
 impl Redis {
     pub(super) async fn mark_events(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        if let [request] = requests {
+            let reply = self.scripts.mark.run(&self.connection, DOING, self.marking(request)?).await?;
+            return Ok(vec![answer(request, &reply)?]);
+        }
         let mut marks = Vec::with_capacity(requests.len());
         for chunk in requests.chunks(PIPELINE) {
             let commands: Result<Vec<_>> = chunk.iter().map(|request| self.marking(request)).collect();
@@ -46,7 +50,7 @@ impl Redis {
         let script = &self.scripts.forget_mark;
         let mut command = script.command(&self.mark_name(seen.key.index()), reply.value().len());
         command.arg(reply.value());
-        match script.run(&self.connection, DOING, &command).await?.succeeded() {
+        match script.run(&self.connection, DOING, command).await?.succeeded() {
             true => Ok(decision.result),
             false => Err(Error::new(Kind::Contended, DOING)),
         }
@@ -54,7 +58,7 @@ impl Redis {
 
     async fn read_mark_value(&self, key: &MarkKey, doing: &'static str) -> Result<Reply> {
         let command = self.scripts.read.command(&self.mark_name(key.index()), 0);
-        self.scripts.read.run(&self.connection, doing, &command).await
+        self.scripts.read.run(&self.connection, doing, command).await
     }
 
     fn marking(&self, request: &mark::Request) -> Result<Cmd> {

@@ -40,8 +40,8 @@ impl Redis {
             async move { loss_detector.watch().await }
         });
         Ok(Self {
+            scripts: Scripts::new(&connection),
             connection,
-            scripts: Scripts::new(),
             prefix: address.prefix,
             swept_to: Mutex::default(),
             loss_detector,

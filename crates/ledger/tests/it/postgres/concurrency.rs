@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ichido_core::{Claim, Phase, Settle, Timestamp};
+use ichido_core::{Claim, Outcome, Phase, Settle, Settled, Timestamp};
 use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Backend, Kind, Maintain};
 use ichido_testkit::ledger_server::unique;
@@ -55,6 +55,44 @@ async fn fifty_racers_on_each_key_have_one_winner() {
         }
     }
     assert_eq!(wins.load(Ordering::SeqCst), KEYS);
+}
+
+/// Callers who ask at the same time share commits. Each gets an answer of their own: of the callers of one key one is
+/// granted, and a completion with another's token is refused among completions that are applied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_callers_share_commits() {
+    const KEYS: usize = 400;
+    let test_schema = TestSchema::new();
+    let ledger = Arc::new(test_schema.ledger().await);
+    let callers = (0..KEYS).map(|number| {
+        let ledger = ledger.clone();
+        tokio::spawn(async move {
+            let key = key("shared");
+            let [mine, other] = [request(&key), request(&key)];
+            let claims = tokio::join!(ledger.claim(&mine), ledger.claim(&other));
+            let token = match (&claims.0, &claims.1) {
+                (Ok(Claim::Granted(grant)), Ok(Claim::Held { .. }) | Err(_))
+                | (Ok(Claim::Held { .. }) | Err(_), Ok(Claim::Granted(grant))) => grant.token,
+                other => panic!("{other:?}"),
+            };
+            let wrong = request(&key).token;
+            let done = Settle::Complete(Outcome::kept(number.to_string()));
+            let completions =
+                tokio::join!(ledger.settle(&key, token, &done), ledger.settle(&key, wrong, &done));
+            assert_eq!(completions.0.unwrap(), Settled::Applied);
+            assert!(!matches!(completions.1, Ok(Settled::Applied)));
+            assert_eq!(
+                ledger.claim(&request(&key)).await.unwrap(),
+                Claim::Done(Outcome::kept(number.to_string()))
+            );
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    // Rows that one statement wrote have its transaction number.
+    let commits = test_schema.count("SELECT count(DISTINCT xmin::text) FROM ichido.claims").await;
+    assert!(commits < 200, "{KEYS} completions in {commits} commits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -103,7 +103,8 @@ async fn one_call_is_one_round_trip() {
         assert!(marks.iter().all(|mark| *mark == Mark::New));
         let told = [fresh, held, renewed, completed, replay, stale, refused, marked, takeover];
         if round > 0 {
-            assert_eq!(told, [1, 1, 1, 1, 1, 1, 1, 1, 2]);
+            // What a stale completion found is read by a second statement.
+            assert_eq!(told, [1, 1, 1, 1, 1, 2, 1, 1, 2]);
         }
     }
 }

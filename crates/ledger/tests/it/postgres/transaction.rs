@@ -1,12 +1,14 @@
 //! Effect and outcome in one commit.
 
-use ichido_core::{Claim, ClaimRequest, CurrentState, InDoubtPolicy, Key, Outcome, Settle, Token};
+use std::sync::Arc;
+
+use ichido_core::{Claim, ClaimRequest, CurrentState, InDoubtPolicy, Key, Outcome, Settle, Settled, Token};
 use ichido_ledger::postgres::{NotRecorded, Postgres};
 use ichido_ledger::{Backend, Kind};
 use tokio_postgres::Client;
 
 use super::TestSchema;
-use crate::support::{claim, grant, granted, key, request};
+use crate::support::{self, claim, grant, granted, key, request};
 
 struct Shop {
     test_schema: TestSchema,
@@ -114,4 +116,40 @@ async fn a_claim_is_answered_while_its_completion_is_not_committed() {
     let (waited, other) = renewal.await.unwrap();
     assert_eq!(*waited.unwrap_err().kind(), Kind::Contended);
     assert_eq!(claim(&other, &request(&key)).await, Claim::Done(Outcome::kept("ordered")));
+}
+
+/// Callers who complete at the same time share a statement. It must not wait for an application's transaction.
+#[tokio::test]
+async fn completions_of_others_do_not_wait_for_a_transaction() {
+    let (mut shop, key) = (Shop::open().await, key("order"));
+    let token = granted(&shop.ledger, &key).await.token;
+    let ledger = Arc::new(Postgres::connect(&shop.test_schema.url()).await.unwrap());
+    let transaction = shop.order(&key, token).await.unwrap();
+    let done = Settle::Complete(Outcome::kept("done"));
+    let blocked: Vec<_> = (0..20)
+        .map(|_| {
+            let (ledger, key, done) = (ledger.clone(), key.clone(), done.clone());
+            tokio::spawn(async move { ledger.settle(&key, token, &done).await })
+        })
+        .collect();
+    let others = (0..50).map(|_| {
+        let (ledger, done) = (ledger.clone(), done.clone());
+        tokio::spawn(async move {
+            let key = support::key("other");
+            let token = granted(&*ledger, &key).await.token;
+            ledger.settle(&key, token, &done).await.unwrap()
+        })
+    });
+    for other in others.collect::<Vec<_>>() {
+        assert_eq!(other.await.unwrap(), Settled::Applied);
+    }
+    assert!(blocked.iter().all(|blocked| !blocked.is_finished()), "the transaction is still open");
+    transaction.commit().await.unwrap();
+    for blocked in blocked {
+        // It was completed by the transaction, with the same token, so a retry would be told that it is.
+        match blocked.await.unwrap() {
+            Ok(settled) => assert_eq!(settled, Settled::Applied),
+            Err(error) => assert_eq!(*error.kind(), Kind::Contended),
+        }
+    }
 }
