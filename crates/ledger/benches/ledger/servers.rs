@@ -22,16 +22,19 @@ const CONNECTIONS: &str = "16";
 const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
 
-/// Inserts a row like that of a claim.
+/// Rows of one transaction, for the most that the server can do.
+const ROWS: u32 = 128;
+
+/// Inserts rows like those of claims.
 const INSERT: &str = "
 INSERT INTO ichido.claims (
     index, tenant, route, key, fingerprint, nonce, token, attempt, holder, lease_ms, retention_ms, metadata, renewals, state,
     claimed_at, renewed_at, doubt_at, over_at, version
-) VALUES (
+) SELECT
     sha256(gen_random_uuid()::text::bytea), '', '', gen_random_uuid()::text::bytea, sha256(''), decode(md5(''), 'hex'),
     decode(md5(''), 'hex'), 1, 'process', 30000, 86400000, '{}', 0, 'running',
     1800000000000, 1800000000000, 1800000030000, 1800086430000, 1
-);
+FROM generate_series(1, :rows);
 ";
 
 fn time(options: &Options) -> Duration {
@@ -66,9 +69,11 @@ pub(crate) async fn postgres(options: &Options, table: &mut Table) {
     };
     let store = store(Postgres::connect(&url).await.unwrap());
     let outcomes = Outcomes::of(1_024);
-    let (mut ours, mut keyed, mut ones, mut theirs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut keyed, mut ones) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut theirs, mut most) = (Vec::new(), Vec::new());
     for round in 0..options.rounds {
-        theirs.push(pgbench(&url, time(options)));
+        theirs.push(pgbench(&url, CONNECTIONS, 1, time(options)));
+        most.push(pgbench(&url, "3", ROWS, time(options)));
         let until = || Until::Time(time(options));
         ours.push(store.run_claims(family("claims", round), CALLERS, until()).await);
         let requests = family("keyed", round);
@@ -79,6 +84,10 @@ pub(crate) async fn postgres(options: &Options, table: &mut Table) {
     table.note(
         format!("pgbench, {CONNECTIONS} connections, one row per transaction"),
         format!("{:.0}/s", median(&theirs)),
+    );
+    table.note(
+        format!("pgbench, 3 connections, {ROWS} rows per transaction and no lookup"),
+        format!("{:.0} rows/s", median(&most)),
     );
     note(table, "PostgreSQL ledger, claims, 256 callers", &ours);
     note(table, "PostgreSQL ledger, claims with completions of 1 KB, 256 callers", &keyed);
@@ -91,15 +100,19 @@ pub(crate) async fn postgres(options: &Options, table: &mut Table) {
     );
 }
 
-/// Transactions per second of pgbench.
-fn pgbench(url: &str, time: Duration) -> f64 {
+/// Rows per second of pgbench.
+fn pgbench(url: &str, connections: &str, rows: u32, time: Duration) -> f64 {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), INSERT).unwrap();
     let seconds = time.as_secs().to_string();
-    let arguments = ["-n", "-M", "prepared", "-c", CONNECTIONS, "-j", "2", "-T", &seconds, "-f"];
+    let rows_each = format!("rows={rows}");
+    let arguments =
+        ["-n", "-M", "prepared", "-c", connections, "-j", "2", "-T", &seconds, "-D", &rows_each, "-f"];
     let output = Command::new("pgbench").args(arguments).arg(script.path()).arg(url).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    let rate = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    let rate =
+        text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse::<f64>().ok());
+    let rate = rate.map(|rate| rate * f64::from(rows));
     rate.unwrap_or_else(|| panic!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 

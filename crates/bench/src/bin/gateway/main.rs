@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! gateway-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench gateway` builds both
-//! NAME: first latency one history redis replay pass layer start memory
+//! NAME: first latency one history redis postgres replay pass layer start memory
 //! ```
 //!
 //! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk
 //! generates the load; wrk, the proxy and the upstream share the machine. Stores are in the current directory or in
-//! `ICHIDO_BENCH_DIR`. Redis is measured if `ICHIDO_BENCH_REDIS_URL` is set. The gateway runs with default settings
+//! `ICHIDO_BENCH_DIR`. Redis and PostgreSQL are measured if `ICHIDO_BENCH_REDIS_URL` and `ICHIDO_BENCH_POSTGRES_URL` are set. The gateway runs with default settings
 //! and writes its log, one line per keyed request, to /dev/null. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
@@ -24,12 +24,13 @@ mod memory;
 use ichido_bench::options::{self, Measurement};
 use ichido_bench::servers;
 
-const MEASUREMENTS: [(&str, Measurement); 10] = [
+const MEASUREMENTS: [(&str, Measurement); 11] = [
     ("first", measurements::first),
     ("latency", measurements::latency),
     ("one", measurements::one),
     ("history", measurements::history),
     ("redis", measurements::redis),
+    ("postgres", measurements::postgres),
     ("replay", measurements::replay),
     ("pass", measurements::pass),
     ("layer", measurements::layer),
