@@ -69,6 +69,7 @@ fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operators::stats))
         .routes(routes!(operators::capabilities))
         .routes(routes!(history::timeline))
+        .routes(routes!(history::anomalies))
         .layer(map_response(metrics::count_api_error))
         .merge(health_routes())
         .routes(routes!(openapi::document))

@@ -17,6 +17,7 @@ mod checked;
 mod finding;
 mod hourly;
 mod instances;
+mod sentences;
 mod series;
 mod settings;
 mod sources;
@@ -26,7 +27,7 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-pub use checked::{Checked, check};
+pub use checked::{Checked, Found, check};
 pub use finding::{Finding, Kind};
 pub use series::{Counts, Observed, Series};
 pub use settings::{AnomalySettings, RawAnomalies, Sensitivity};

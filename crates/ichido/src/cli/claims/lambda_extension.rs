@@ -100,7 +100,7 @@ impl Sandbox {
             readiness: Readiness::for_ledger(&ledger),
             metrics: metrics.clone(),
             // A sandbox records nothing.
-            histories: Histories::new(Vec::new()),
+            histories: Histories::default(),
             console: ConsoleOptions::default(),
         };
         let serving = tokio::spawn(bound.serve_api(admin, stop, DRAIN_TIMEOUT));
