@@ -80,40 +80,50 @@ fn page(hour: i64) -> String {
     format!("/history?days=30&route=events&source=C1&at={}#hour", hour * 3_600_000)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn notice_with_a_link_arrives_by_slack_and_mail() {
+const SENTENCE: &str = r#"source "C1" on "events" had 400 arrivals"#;
+
+/// A process that finds the unusual hour, and whose console has an address. Returns the link of its notice.
+fn start_with_link(dir: &Path, channel: &[(&str, &str)]) -> (Serving, String) {
+    let hour = write_history(&dir.join("data/history"));
+    let common =
+        [("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"), ("ICHIDO_CONSOLE_URL", "https://ichido.example.com/")];
+    let serving = Serving::claims_with(dir, "memory:", &[&common, channel].concat());
+    (serving, format!("https://ichido.example.com{}", page(hour)))
+}
+
+#[test]
+fn notice_with_a_link_arrives_at_slack() {
     let dir = tempfile::tempdir().unwrap();
-    let hour = write_history(&dir.path().join("data/history"));
     let messages = Arc::<Mutex<Vec<Value>>>::default();
     let kept = messages.clone();
     let slack = HttpServer::start(move |request| {
         kept.lock().unwrap().push(serde_json::from_slice(request.body()).unwrap());
         async { Reply::status(200, "ok") }
     });
-    let slack = slack.unwrap();
-    let mail = MailServer::start(Encryption::None, Rejects::default()).await;
-    let (slack_url, mail_url) =
-        (format!("http://{}/services/x", slack.address()), format!("smtp://127.0.0.1:{}", mail.port));
-    let variables = [
-        ("SLACK_WEBHOOK_URL", slack_url.as_str()),
-        ("SMTP_URL", mail_url.as_str()),
+    let url = format!("http://{}/services/x", slack.as_ref().unwrap().address());
+    let (serving, link) = start_with_link(dir.path(), &[("SLACK_WEBHOOK_URL", &url)]);
+    let message = eventually("a message", || messages.lock().unwrap().first().cloned());
+    let text = message["text"].as_str().unwrap().replace("&amp;", "&");
+    assert!(text.contains("1 anomaly") && text.contains(SENTENCE) && text.contains(&link), "{text}");
+    serving.says(&link);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notice_with_a_link_arrives_by_mail() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::None, Rejects::default()).await;
+    let url = format!("smtp://127.0.0.1:{}", server.port);
+    let channel = [
+        ("SMTP_URL", url.as_str()),
         ("NOTIFY_EMAIL_TO", "ops@example.com"),
         ("NOTIFY_EMAIL_FROM", "ichido@example.com"),
-        ("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"),
-        ("ICHIDO_CONSOLE_URL", "https://ichido.example.com/"),
     ];
-    let serving = Serving::claims_with(dir.path(), "memory:", &variables);
-    let link = format!("https://ichido.example.com{}", page(hour));
-    let sentence = r#"source "C1" on "events" had 400 arrivals"#;
-    let message = eventually("a message to Slack", || messages.lock().unwrap().first().cloned());
-    let text = message["text"].as_str().unwrap().replace("&amp;", "&");
-    assert!(text.contains("1 anomaly") && text.contains(sentence) && text.contains(&link), "{text}");
-    let mail = eventually("a mail", || mail.mails().first().cloned());
+    let (_serving, link) = start_with_link(dir.path(), &channel);
+    let mail = eventually("a mail", || server.mails().first().cloned());
     assert_eq!(mail.to, ["ops@example.com"]);
     assert!(mail.data.lines().any(|line| line == "Subject: ichido: 1 anomaly"), "{}", mail.data);
     let text = mail.data.replace("=\n", "").replace("=3D", "=");
-    assert!(text.contains(sentence) && text.contains(&link), "{text}");
-    serving.says(&link);
+    assert!(text.contains(SENTENCE) && text.contains(&link), "{text}");
 }
 
 #[test]
@@ -122,7 +132,8 @@ fn running_process_tells_what_it_has_found() {
     let hour = write_history(&dir.path().join("data/history"));
     let serving = Serving::claims(dir.path(), "memory:", None);
     let (elsewhere, address) = (tempfile::tempdir().unwrap(), serving.address.to_string());
-    let anomalies = |more: &[&str]| [&["events", "anomalies", "--admin", &address], more].concat();
+    let arguments = ["events", "anomalies", "--admin", &address];
+    let anomalies = |more: &[&'static str]| [&arguments, more].concat();
     let shown = ok(elsewhere.path(), &anomalies(&[]));
     assert!(shown.contains("had 400 arrivals") && shown.contains("1 anomaly in 7 days"), "{shown}");
     let link = format!("http://{address}{}", page(hour));
@@ -143,7 +154,7 @@ fn running_process_tells_what_it_has_found() {
     drop(serving);
     let serving = Serving::claims_with(dir.path(), "memory:", &[("ICHIDO_ANOMALIES_ENABLED", "false")]);
     let refused = serving.get("/v1/history/anomalies");
-    assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("history-unavailable")));
+    assert_eq!((refused.status, &refused.json()["type"]), (503, &json!("/problems/history-unavailable")));
     assert!(!serving.get("/").text().contains("anomalies"));
 }
 
