@@ -30,7 +30,7 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     );
     let watching = anomalies::start(&settings, stop.clone())?;
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
-    let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
+    let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
     let readiness = Readiness::for_ledger(&ledger);
     let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
     let (ledger, histories) = (shared.for_operators(), settings.histories()?);

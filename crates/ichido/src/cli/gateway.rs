@@ -44,7 +44,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let histories = settings.histories()?;
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
-        let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
+        let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
         let ledger = shared.for_operators();
         let parts = Admin { ledger, api, readiness, metrics, histories, console };

@@ -60,7 +60,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
     let histories = settings.histories()?;
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
-        let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
+        let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let ready = Readiness::for_ledger(&shared.ledger);
         let readiness = components.iter().fold(ready, |readiness, component| component.add_probes(readiness));
         let ledger = shared.for_operators();

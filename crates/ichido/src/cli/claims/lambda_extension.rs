@@ -96,7 +96,7 @@ impl Sandbox {
         );
         let admin = Admin {
             ledger: shared.for_operators(),
-            api: ClaimApi::new(shared.for_api(), settings.claims.clone()),
+            api: ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans()),
             readiness: Readiness::for_ledger(&ledger),
             metrics: metrics.clone(),
             // A sandbox records nothing.
