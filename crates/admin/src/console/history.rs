@@ -88,6 +88,7 @@ pub(super) async fn history(
             }
         }
         @if report.is_empty() { p.empty { (t.nothing_recorded) } }
+        @if marked.is_some() { h2 { (t.days(days)) } }
         (tiles(&report.total(), t))
         div.plots.history {
             (charts::heat_map(&report, marked, t))
