@@ -14,9 +14,11 @@
 
 mod baseline;
 mod checked;
+mod evidence;
 mod finding;
 mod hourly;
 mod instances;
+mod kind;
 mod sentences;
 mod series;
 mod settings;
@@ -28,7 +30,8 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 pub use checked::{Checked, Found, check};
-pub use finding::{Finding, Kind};
+pub use finding::Finding;
+pub use kind::Kind;
 pub use series::{Counts, Observed, Series};
 pub use settings::{AnomalySettings, RawAnomalies, Sensitivity};
 

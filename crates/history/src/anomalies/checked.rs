@@ -8,8 +8,7 @@ use std::path::Path;
 use ichido_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::baseline::WEEK;
-use super::finding::HOUR_MS;
+use super::baseline::{HOUR_MS, WEEK};
 use super::{AnomalySettings, Finding, find};
 use crate::{Error, History};
 

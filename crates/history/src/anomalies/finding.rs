@@ -1,53 +1,13 @@
 //! What is reported.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
 
-use super::baseline::Basis;
+use super::baseline::HOUR_MS;
+use super::evidence::Raw;
+use super::kind::Kind;
 use super::sentences;
 use super::series::Series;
-
-pub(super) const HOUR_MS: u64 = 3_600_000;
-
-/// What is unusual.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Many more or many fewer arrivals than usual.
-    Volume,
-    /// A larger share of duplicates than usual.
-    Duplicates,
-    /// Nothing arrives where there is always traffic.
-    Silence,
-    /// Many claims in doubt.
-    InDoubt,
-    /// One instance differs from the others.
-    Instance,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Kind; 5] = [Kind::Volume, Kind::Duplicates, Kind::Silence, Kind::InDoubt, Kind::Instance];
-
-    /// The name in output and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Volume => "volume",
-            Kind::Duplicates => "duplicates",
-            Kind::Silence => "silence",
-            Kind::InDoubt => "in-doubt",
-            Kind::Instance => "instance",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// Something unusual in one hour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,30 +35,6 @@ pub struct Finding {
     pub command: String,
     /// The page of the console that shows the hour: its path, query and fragment.
     pub page: String,
-}
-
-/// A finding before it is described.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Raw<'a> {
-    pub(super) kind: Kind,
-    pub(super) series: &'a Series,
-    /// The hour, from the first one of the series.
-    pub(super) at: usize,
-    pub(super) observed: f64,
-    pub(super) usual: f64,
-    pub(super) evidence: Evidence,
-}
-
-/// The numbers that only some sentences need.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Evidence {
-    Volume(Basis),
-    Duplicates { arrivals: u32 },
-    Silence { since: usize },
-    Doubts,
-    DuplicatesOfInstance { arrivals: u32 },
-    DoubtsOfInstance { arrivals: u32 },
-    ShareOfInstance,
 }
 
 impl Raw<'_> {

@@ -1,7 +1,7 @@
 //! A finding as one sentence, in English and in Japanese.
 
-use super::baseline::Basis;
-use super::finding::{Evidence, HOUR_MS, Raw};
+use super::baseline::{Basis, HOUR_MS};
+use super::evidence::{Evidence, Raw};
 use super::series::Series;
 
 pub(super) fn english(raw: &Raw<'_>, first_hour: u64, at: u64) -> String {
