@@ -20,10 +20,11 @@ mod problems;
 mod request_body;
 mod responses;
 mod schemas;
+mod spans;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn_with_state, map_response};
 use ichido_serve::{metrics, problem};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -43,7 +44,12 @@ pub(crate) fn health_router(health: Health) -> Router {
 /// All routes of a process that has a ledger.
 pub(crate) fn router(app: AppState) -> Router {
     let (router, _) = routes().split_for_parts();
-    with_fallbacks(router).layer(DefaultBodyLimit::max(OPERATOR_BODY_BYTES_MAX)).with_state(app)
+    let router = with_fallbacks(router).layer(DefaultBodyLimit::max(OPERATOR_BODY_BYTES_MAX));
+    let router = match app.admin.api.tracer.clone() {
+        Some(tracer) => router.layer(from_fn_with_state(tracer, spans::trace)),
+        None => router,
+    };
+    router.with_state(app)
 }
 
 /// The routes with their description.
@@ -69,6 +75,7 @@ fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operators::stats))
         .routes(routes!(operators::capabilities))
         .routes(routes!(history::timeline))
+        .routes(routes!(history::anomalies))
         .layer(map_response(metrics::count_api_error))
         .merge(health_routes())
         .routes(routes!(openapi::document))

@@ -7,6 +7,7 @@
 //! No page does work that grows with the store: lists use cursors, and counting happens in the background
 //! ([`sampler`], [`directory_cache`]).
 
+mod anomalies;
 mod assets;
 mod batch;
 mod claim;

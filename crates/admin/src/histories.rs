@@ -1,13 +1,27 @@
 //! The histories that this process reads: its own, and those of other instances that the settings name.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use ichido_core::Timestamp;
+use ichido_history::anomalies::{AnomalySettings, Found};
 use ichido_history::{Error, History};
 
-/// The directories of histories. None if nothing is recorded.
-#[derive(Clone, Debug)]
-pub struct Histories(Arc<[PathBuf]>);
+/// How far back anomalies are looked for.
+pub(crate) const ANOMALY_DAYS: u32 = 7;
+
+/// The directories of histories, and what was found in them. No directories if nothing is recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Histories(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    dirs: Arc<[PathBuf]>,
+    anomalies: Option<AnomalySettings>,
+    found: Mutex<Option<Arc<Found>>>,
+    /// Only one task looks at a time: it reads a month of counts.
+    looking: tokio::sync::Mutex<()>,
+}
 
 /// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,13 +36,14 @@ pub(crate) enum Unavailable {
 
 impl Histories {
     /// Creates them from their directories.
-    pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self(dirs.into())
+    pub fn new(dirs: Vec<PathBuf>, anomalies: AnomalySettings) -> Self {
+        let anomalies = Some(anomalies).filter(|anomalies| anomalies.is_enabled);
+        Self(Arc::new(Shared { dirs: dirs.into(), anomalies, ..Shared::default() }))
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.dirs.is_empty()
     }
 
     /// Reads the files, on a thread that may block.
@@ -39,7 +54,33 @@ impl Histories {
         if self.is_empty() {
             return Err(Unavailable::Off);
         }
-        let dirs = self.0.clone();
+        let dirs = self.0.dirs.clone();
         Ok(tokio::task::spawn_blocking(move || read(&History::open_if_any(&dirs)?)).await??)
+    }
+
+    /// What was unusual in the last [`ANOMALY_DAYS`] days, when it was looked for last. Waits only if it never was. `None` if
+    /// nothing is recorded, or anomalies are off.
+    pub(crate) async fn anomalies(&self, now: Timestamp) -> Result<Option<Arc<Found>>, Unavailable> {
+        match self.found() {
+            Some(found) => Ok(Some(found)),
+            None => self.look_for_anomalies(now).await,
+        }
+    }
+
+    /// Looks for what was unusual, unless that is known for all hours that are complete.
+    pub(crate) async fn look_for_anomalies(&self, now: Timestamp) -> Result<Option<Arc<Found>>, Unavailable> {
+        let Some(settings) = self.0.anomalies.filter(|_| !self.is_empty()) else { return Ok(None) };
+        let _looking = self.0.looking.lock().await;
+        if let Some(found) = self.found().filter(|found| found.is_current(now)) {
+            return Ok(Some(found));
+        }
+        let found = self.read(move |history| history.anomalies(ANOMALY_DAYS, now, &settings)).await?;
+        let found = Arc::new(found);
+        *self.0.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        Ok(Some(found))
+    }
+
+    fn found(&self) -> Option<Arc<Found>> {
+        self.0.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -26,5 +26,5 @@ pub use self::audit_log::AUDIT;
 pub use self::auth::{Access, Gate, Tokens, TrustedUser};
 pub use self::histories::Histories;
 pub use self::server::{AdminPort, serve_router};
-pub use self::settings::{RawAdmin, RawClaims, RawConsole, Settings};
+pub use self::settings::{ConsoleSettings, ConsoleUrl, RawAdmin, RawClaims, RawConsole, Settings};
 pub use self::state::{Admin, Bodies, ClaimApi, ClaimSettings, ConsoleOptions, Health, LogKeys, UsageSource};

@@ -199,10 +199,88 @@ impl RawClaims {
 }
 
 /// `[console]` as it was written.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawConsole {
     /// Whether pages show stored responses and records.
     #[schemars(extend("x-env" = "ICHIDO_CONSOLE_BODIES"))]
+    bodies: Bodies,
+    /// Where operators open the console, such as `https://ichido.example.com`. Notices then contain links to its pages.
+    #[schemars(extend("x-env" = "ICHIDO_CONSOLE_URL", "x-url" = true))]
+    url: Option<String>,
+}
+
+impl RawConsole {
+    /// Checks the section.
+    pub fn check(self) -> Result<ConsoleSettings, Invalid> {
+        let url = self.url.filter(|url| !url.is_empty()).map(ConsoleUrl::check).transpose()?;
+        Ok(ConsoleSettings { bodies: self.bodies, url })
+    }
+}
+
+/// Checked settings of the console.
+#[derive(Clone, Debug)]
+pub struct ConsoleSettings {
+    /// Whether pages show stored responses and records.
     pub bodies: Bodies,
+    /// Where operators open the console, if that is known.
+    pub url: Option<ConsoleUrl>,
+}
+
+/// Where operators open the console.
+#[derive(Clone, Debug)]
+pub struct ConsoleUrl(String);
+
+impl ConsoleUrl {
+    fn check(text: String) -> Result<Self, Invalid> {
+        let url = url::Url::parse(&text).ok().filter(|url| {
+            ["http", "https"].contains(&url.scheme())
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.path() == "/"
+                && url.query().is_none()
+                && url.fragment().is_none()
+        });
+        match url {
+            Some(_) => Ok(Self(text.trim_end_matches('/').to_owned())),
+            None => {
+                let expected = "must start with http:// or https:// and name only a host, such as https://ichido.example.com";
+                Err(Invalid::new("console.url", expected))
+            }
+        }
+    }
+
+    /// The URL of a page.
+    pub fn page(&self, path: &str) -> String {
+        format!("{}{path}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn console(url: &str) -> Result<ConsoleSettings, Invalid> {
+        RawConsole { url: Some(url.to_owned()), ..RawConsole::default() }.check()
+    }
+
+    #[test]
+    fn console_url_names_a_host_and_nothing_else() {
+        for url in ["https://ichido.example.com", "https://ichido.example.com/"] {
+            let page = console(url).unwrap().url.unwrap().page("/history?days=7#hour");
+            assert_eq!(page, "https://ichido.example.com/history?days=7#hour");
+        }
+        assert!(console("").unwrap().url.is_none());
+        for url in [
+            "ichido.example.com",
+            "ftp://h",
+            "https://h/console",
+            "https://h/?a=b",
+            "https://h/#a",
+            "https://u:p@h",
+        ] {
+            let invalid = console(url).unwrap_err().to_string();
+            assert!(invalid.contains("console.url"), "{url}: {invalid}");
+        }
+    }
 }

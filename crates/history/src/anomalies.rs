@@ -14,9 +14,12 @@
 
 mod baseline;
 mod checked;
+mod evidence;
 mod finding;
 mod hourly;
 mod instances;
+mod kind;
+mod sentences;
 mod series;
 mod settings;
 mod sources;
@@ -26,8 +29,9 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-pub use checked::{Checked, check};
-pub use finding::{Finding, Kind};
+pub use checked::{Checked, Found, check};
+pub use finding::Finding;
+pub use kind::Kind;
 pub use series::{Counts, Observed, Series};
 pub use settings::{AnomalySettings, RawAnomalies, Sensitivity};
 

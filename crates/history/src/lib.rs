@@ -25,7 +25,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use read::{By, Count, Entry, Find, History, SourceCount, is_first, is_repeat, parse_hash};
+pub use read::{By, Count, Entry, Find, History, OfRoute, SourceCount, is_first, is_repeat, parse_hash};
 pub use record::OTHER as OTHER_SOURCES;
 pub use recorder::Recorder;
 pub use repeats::Repeats;

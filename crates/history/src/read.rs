@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use rusqlite::{Connection, ToSql};
+use rusqlite::{Connection, Rows, ToSql};
 use serde::{Deserialize, Serialize};
 
 use crate::record::tag;
@@ -12,6 +12,7 @@ use crate::{Error, schema};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
+const HOURS_PER_YEAR: i64 = 366 * 24;
 /// Decisions in one timeline: the newest ones.
 const TIMELINE_MAX: usize = 10_000;
 /// Keys that one request id leads to.
@@ -55,6 +56,17 @@ pub struct Count {
     pub latency_mean_us: u64,
     /// The largest latency.
     pub latency_max_us: u64,
+}
+
+/// The decisions on one route: all, or those about keys from one source, or those of one instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfRoute {
+    /// The route.
+    pub route: String,
+    /// The channel, repository or account.
+    pub source: Option<String>,
+    /// The instance that made them.
+    pub instance: Option<String>,
 }
 
 /// Decisions about keys from one source that have the same result.
@@ -166,7 +178,7 @@ impl History {
 
     /// Counts the decisions from one time to another, in milliseconds since 1970, by the hour.
     pub fn counts(&self, by: By, from: u64, to: u64) -> Result<Vec<Count>, Error> {
-        let mut sums: BTreeMap<(String, String), [u64; 4]> = BTreeMap::new();
+        let mut sums = Sums::default();
         self.each(|instance, connection| {
             let (group, table) = match by {
                 By::Hour => ("CAST(hour * 3600000 AS TEXT)", "totals"),
@@ -175,31 +187,36 @@ impl History {
                 By::Instance => ("''", "totals"),
                 By::Result => ("result", "totals"),
             };
-            let sql = format!(
-                "SELECT {group}, result, sum(count), sum(count * degraded), sum(latency_us), max(latency_max_us)
-                 FROM {table} WHERE hour BETWEEN ?1 AND ?2 GROUP BY 1, 2"
-            );
-            let hours = [from / HOUR_MS, to / HOUR_MS].map(|hour| i64::try_from(hour).unwrap_or(i64::MAX));
+            let sql =
+                format!("SELECT {group}, {COUNTED} FROM {table} WHERE hour BETWEEN ?1 AND ?2 GROUP BY 1, 2");
             let mut statement = connection.prepare(&sql)?;
-            let mut rows = statement.query(hours)?;
-            while let Some(row) = rows.next()? {
-                let group = if by == By::Instance { instance.to_owned() } else { row.get(0)? };
-                let sum = sums.entry((group, row.get(1)?)).or_default();
-                let number = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
-                let [count, degraded, latency, max] = [number(2)?, number(3)?, number(4)?, number(5)?];
-                *sum = [sum[0] + count, sum[1] + degraded, sum[2] + latency, sum[3].max(max)];
-            }
-            Ok(())
+            let group = (by == By::Instance).then_some(instance);
+            sums.add(statement.query(hours(from, to))?, group)
         })?;
-        let counts = sums.into_iter().map(|((group, result), [count, degraded, latency, max])| Count {
-            group,
-            result,
-            count,
-            degraded,
-            latency_mean_us: latency / count.max(1),
-            latency_max_us: max,
-        });
-        Ok(counts.collect())
+        Ok(sums.counts())
+    }
+
+    /// Counts the decisions on a route by the hour, in at most a year. Fast for one source, however many there are.
+    pub fn hours_of(&self, route: &OfRoute, from: u64, to: u64) -> Result<Vec<Count>, Error> {
+        let OfRoute { route, source, instance: wanted } = route;
+        // The first columns of the key are all given, so nothing else is read.
+        let of_source = if source.is_some() { "AND source = ?4" } else { "AND ?4 IS NULL" };
+        let sql = format!(
+            "WITH RECURSIVE wanted(at) AS (SELECT ?1 UNION ALL SELECT at + 1 FROM wanted WHERE at < ?2)
+             SELECT CAST(hour * 3600000 AS TEXT), {COUNTED} FROM wanted CROSS JOIN hours
+             WHERE hour = at AND route = ?3 {of_source} GROUP BY hour, 2"
+        );
+        let [from, to] = hours(from, to);
+        let to = to.min(from.saturating_add(HOURS_PER_YEAR));
+        let mut sums = Sums::default();
+        self.each(|instance, connection| {
+            if wanted.as_ref().is_some_and(|wanted| wanted != instance) {
+                return Ok(());
+            }
+            let mut statement = connection.prepare(&sql)?;
+            sums.add(statement.query((from, to, route, source))?, None)
+        })?;
+        Ok(sums.counts())
     }
 
     /// Counts the decisions of whole days by source, from the day of one time to the day of another. Unlike [`By::Source`], this takes
@@ -312,4 +329,41 @@ impl History {
         }
         Ok(())
     }
+}
+
+/// What is counted of the decisions with one result.
+const COUNTED: &str = "result, sum(count), sum(count * degraded), sum(latency_us), max(latency_max_us)";
+
+/// The counts of several files, by group and result.
+#[derive(Default)]
+struct Sums(BTreeMap<(String, String), [u64; 4]>);
+
+impl Sums {
+    /// Adds rows of a group and [`COUNTED`]. All of them belong to the group, if one is given.
+    fn add(&mut self, mut rows: Rows<'_>, group: Option<&str>) -> rusqlite::Result<()> {
+        while let Some(row) = rows.next()? {
+            let group = group.map_or_else(|| row.get(0), |group| Ok(group.to_owned()))?;
+            let sum = self.0.entry((group, row.get(1)?)).or_default();
+            let number = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
+            let [count, degraded, latency, max] = [number(2)?, number(3)?, number(4)?, number(5)?];
+            *sum = [sum[0] + count, sum[1] + degraded, sum[2] + latency, sum[3].max(max)];
+        }
+        Ok(())
+    }
+
+    fn counts(self) -> Vec<Count> {
+        let counts = self.0.into_iter().map(|((group, result), [count, degraded, latency, max])| Count {
+            group,
+            result,
+            count,
+            degraded,
+            latency_mean_us: latency / count.max(1),
+            latency_max_us: max,
+        });
+        counts.collect()
+    }
+}
+
+fn hours(from: u64, to: u64) -> [i64; 2] {
+    [from / HOUR_MS, to / HOUR_MS].map(|hour| i64::try_from(hour).unwrap_or(i64::MAX))
 }

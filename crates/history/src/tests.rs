@@ -7,7 +7,7 @@ use std::time::Duration;
 use ichido_core::{Key, ManualClock, MarkKey, Metadata, Scope, Timestamp};
 use ichido_ledger::{Decision, Observer, Subject};
 
-use crate::{By, Count, Find, History, Recorder, Repeats, Settings, SourceCount};
+use crate::{By, Count, Find, History, OfRoute, Recorder, Repeats, Settings, SourceCount};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -98,6 +98,23 @@ fn decisions_are_counted_and_found_by_key_and_by_hash() {
     assert_eq!((duplicates.count, duplicates.latency_mean_us, duplicates.degraded), (1, 250, 0));
 
     let history = read(dir.path());
+    let hours_of = |source: Option<&str>, instance: Option<&str>| {
+        let owned = |text: &str| text.to_owned();
+        let route =
+            OfRoute { route: "events".to_owned(), source: source.map(owned), instance: instance.map(owned) };
+        let counts = history.hours_of(&route, START.0, u64::MAX).unwrap();
+        counts
+            .into_iter()
+            .map(|Count { group, result, count, .. }| (group, result, count))
+            .collect::<Vec<_>>()
+    };
+    let hour = |at: u64| (at / HOUR_MS * HOUR_MS).to_string();
+    let [first, second] = [hour(START.0), hour(START.0 + HOUR_MS)];
+    let of_c1 = [row(&first, "duplicate", 1), row(&first, "new", 1)];
+    assert_eq!(hours_of(Some("C1"), None), of_c1);
+    assert_eq!(hours_of(None, Some("one")), [&of_c1[..], &[row(&second, "new", 1)]].concat());
+    assert_eq!(hours_of(None, Some("two")), []);
+
     let timeline = history.timeline(Find::Key("E1")).unwrap();
     assert_eq!(timeline.iter().map(|entry| entry.result.as_str()).collect::<Vec<_>>(), ["new", "duplicate"]);
     assert_eq!((timeline[0].source.as_deref(), timeline[0].instance.as_str()), (Some("C1"), "one"));

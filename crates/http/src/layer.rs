@@ -105,9 +105,7 @@ impl IdempotencyLayer {
     /// Returns this layer for requests that are traced. Each one becomes a span, unless its `traceparent` says otherwise, and
     /// carries an [`ActiveSpan`](crate::ActiveSpan) to the service in its extensions.
     pub fn traced(&self, sink: Arc<dyn SpanSink>) -> Self {
-        let settings = self.shared.ledger.settings();
-        let (clock, entropy) = (settings.clock.clone(), settings.entropy.clone());
-        self.replaced(self.shared.rules.clone(), Some(Tracer { sink, clock, entropy }))
+        self.replaced(self.shared.rules.clone(), Some(Tracer::new(sink, &self.shared.ledger)))
     }
 
     /// Returns a layer with other rules on the same ledger, to replace this one while requests are running.

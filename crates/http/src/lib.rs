@@ -53,7 +53,9 @@ pub use request_body::{Progress, RequestBody};
 pub use response_body::ResponseBody;
 pub use rules::{ContentRule, FingerprintRule, InFlight, Match, Route, Rules, SimilarRule};
 pub use signature::{Scheme, Secret, Signature};
-pub use spans::{ActiveSpan, Attribute, AttributeValue, CallSpan, Span, SpanEvent, SpanKind, SpanSink};
+pub use spans::{
+    ActiveSpan, Attribute, AttributeValue, CallSpan, Span, SpanEvent, SpanKind, SpanSink, Tracer,
+};
 pub use stored_response::{StoredResponse, UnreadableResponse};
 pub use tenant::{Tenant, TenantError, TenantResolver};
 pub use trace_context::TraceContext;

@@ -11,7 +11,7 @@ use crate::key::MAX_CHARS;
 use crate::key_source::KeySource;
 use crate::options::{InDoubt, Mode, Preset};
 use crate::problem;
-use crate::rules::{FingerprintRule, InFlight, Route, Rules};
+use crate::rules::{FingerprintRule, InFlight, Route, Rules, SimilarRule};
 use crate::signature::Signature;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}\
@@ -74,6 +74,8 @@ fn to_json(rules: &Rules) -> Value {
             "compared": compared(route),
             "while_running": while_running(route),
             "in_doubt": in_doubt(route),
+            "same_content": same_content(route),
+            "similar": route.similar.as_ref().map(similar),
         })
     });
     let problems = problem::ALL.iter().map(|(_, code, status, title, advice)| {
@@ -119,6 +121,25 @@ fn in_doubt(route: &Route) -> &'static str {
         InDoubt::Reject => "409 until the outcome is known",
         InDoubt::Retry => "runs again with the same key",
     }
+}
+
+/// The content by which an event is found under another id, if there is any.
+fn same_content(route: &Route) -> Option<Value> {
+    let fields = route.content.iter().map(|rule| {
+        let sources: Vec<_> = rule.sources.iter().map(ToString::to_string).collect();
+        json!({ "name": rule.name, "in": sources })
+    });
+    let fields: Vec<_> = fields.collect();
+    (!fields.is_empty()).then(|| json!({ "mode": route.content_mode.as_str(), "fields": fields }))
+}
+
+fn similar(rule: &SimilarRule) -> Value {
+    json!({
+        "mode": rule.mode.as_str(),
+        "fields": rule.fields.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "threshold": rule.options.threshold,
+        "window_seconds": rule.options.window.as_secs(),
+    })
 }
 
 fn to_html(rules: &Rules) -> String {
@@ -200,9 +221,32 @@ fn operation_row(operation: &Value) -> Markup {
                 }
             }
             td { (operation["remembered_seconds"]) " s" }
-            td { (text("compared")) }
+            td { (text("compared")) (content(operation)) }
             td { (text("while_running")) }
             td { (text("in_doubt")) }
+        }
+    }
+}
+
+/// How an event is found under another id.
+fn content(operation: &Value) -> Markup {
+    let rule = |name: &str| Some(&operation[name]).filter(|rule| !rule.is_null());
+    let names = |rule: &Value| {
+        let fields = rule["fields"].as_array().into_iter().flatten();
+        let names = fields.filter_map(|field| field.as_str().or_else(|| field["name"].as_str()));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let means = |rule: &Value| match rule["mode"].as_str() {
+        Some("enforce") => "not run again",
+        _ => "reported",
+    };
+    html! {
+        @if let Some(same) = rule("same_content") {
+            br; "same content under another id (" (names(same)) "): " (means(same))
+        }
+        @if let Some(similar) = rule("similar") {
+            br; "similar text within " (similar["window_seconds"]) " s (" (names(similar)) ", "
+            (similar["threshold"]) " or more): " (means(similar))
         }
     }
 }
@@ -212,10 +256,15 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::rules::ContentRule;
 
     fn get(path: &str, accept: &str) -> Option<Response<Bytes>> {
+        get_of(Route::default(), path, accept)
+    }
+
+    fn get_of(route: Route, path: &str, accept: &str) -> Option<Response<Bytes>> {
         let rules = Rules {
-            routes: vec![Route { matches: "POST /a/<b>".parse().unwrap(), ..Route::default() }],
+            routes: vec![Route { matches: "POST /a/<b>".parse().unwrap(), ..route }],
             ..Rules::default()
         };
         let request = Request::get(path).header("accept", accept).body(()).unwrap();
@@ -233,6 +282,38 @@ mod tests {
         let html = get("/.well-known/idempotency/in-doubt", "text/html,*/*").unwrap();
         let html = std::str::from_utf8(html.body()).unwrap();
         assert!(html.contains("POST /a/&lt;b&gt;") && html.contains("id=\"in-doubt\""), "{html}");
+    }
+
+    #[test]
+    fn content_rules_are_published() {
+        let plain = get("/.well-known/idempotency", "*/*").unwrap();
+        let plain: Value = serde_json::from_slice(plain.body()).unwrap();
+        assert!(
+            plain["operations"][0]["same_content"].is_null() && plain["operations"][0]["similar"].is_null()
+        );
+        let route = Route {
+            content: vec![ContentRule {
+                name: "file".to_owned(),
+                sources: vec!["json:/event/file_id".parse().unwrap()],
+            }],
+            similar: Some(SimilarRule {
+                fields: vec!["/text".parse().unwrap()],
+                options: ichido_similar::Options::default(),
+                mode: Mode::Enforce,
+            }),
+            ..Route::default()
+        };
+        let json = get_of(route.clone(), "/.well-known/idempotency", "*/*").unwrap();
+        let json: Value = serde_json::from_slice(json.body()).unwrap();
+        let fields = json!([{ "name": "file", "in": ["json:/event/file_id"] }]);
+        assert_eq!(json["operations"][0]["same_content"], json!({ "mode": "observe", "fields": fields }));
+        assert_eq!(json["operations"][0]["similar"]["threshold"], 0.9);
+        let html = get_of(route, "/.well-known/idempotency", "text/html").unwrap();
+        let html = std::str::from_utf8(html.body()).unwrap();
+        assert!(
+            html.contains("another id (file): reported") && html.contains("0.9 or more): not run again"),
+            "{html}"
+        );
     }
 
     #[test]

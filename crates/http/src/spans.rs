@@ -4,12 +4,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use ichido_core::{Clock, Entropy};
+use ichido_ledger::Ledger;
 use tokio::time::Instant;
 
 use crate::trace_context::{TRACESTATE, TraceContext};
@@ -120,15 +121,21 @@ fn cut(mut text: String) -> String {
 
 /// Starts spans.
 #[derive(Clone, Debug)]
-pub(crate) struct Tracer {
-    pub(crate) sink: Arc<dyn SpanSink>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) entropy: Arc<dyn Entropy>,
+pub struct Tracer {
+    sink: Arc<dyn SpanSink>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
 }
 
 impl Tracer {
+    /// Creates a tracer, with the clock and the entropy of a ledger.
+    pub fn new(sink: Arc<dyn SpanSink>, ledger: &Ledger) -> Self {
+        let settings = ledger.settings();
+        Self { sink, clock: settings.clock.clone(), entropy: settings.entropy.clone() }
+    }
+
     /// Starts the span of a request, which its extensions carry from then on. `None` if its caller does not sample the trace.
-    pub(crate) fn begin(&self, parts: &mut Parts, caller: Option<TraceContext>) -> Option<ActiveSpan> {
+    pub fn begin(&self, parts: &mut Parts, caller: Option<TraceContext>) -> Option<ActiveSpan> {
         if caller.is_some_and(|caller| !caller.is_sampled) {
             return None;
         }
@@ -142,7 +149,7 @@ impl Tracer {
             start_ns: self.clock.now().0.saturating_mul(1_000_000),
             started: Instant::now(),
             path: cut(parts.uri.path().to_owned()),
-            events: Mutex::default(),
+            noted: Mutex::default(),
             tracer: self.clone(),
         }));
         parts.extensions.insert(span.clone());
@@ -168,8 +175,15 @@ struct Active {
     start_ns: u64,
     started: Instant,
     path: String,
-    events: Mutex<Vec<SpanEvent>>,
+    noted: Mutex<Noted>,
     tracer: Tracer,
+}
+
+/// What was noted before the end.
+#[derive(Debug, Default)]
+struct Noted {
+    attributes: Vec<Attribute>,
+    events: Vec<SpanEvent>,
 }
 
 impl ActiveSpan {
@@ -182,16 +196,26 @@ impl ActiveSpan {
         self.0.start_ns.saturating_add(nanos(self.0.started.elapsed()))
     }
 
+    /// Notes what became known about the request.
+    pub fn note(&self, name: &'static str, value: impl Into<AttributeValue>) {
+        self.noted().attributes.push((name, value.into()));
+    }
+
     /// Notes that nobody knows whether the request took effect.
-    pub(crate) fn in_doubt(&self, reason: &str) {
+    pub fn in_doubt(&self, reason: &str) {
         let attributes = vec![("ichido.reason", reason.to_owned().into())];
         let event = SpanEvent { at_ns: self.now_ns(), name: "in doubt", attributes };
-        self.0.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.noted().events.push(event);
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.0.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the span of a request. `route` is the path of its route.
-    pub(crate) fn end(&self, method: &str, route: Option<&str>, status: StatusCode, about: Vec<Attribute>) {
+    pub fn end(&self, method: &str, route: Option<&str>, status: StatusCode, about: Vec<Attribute>) {
         let active = &self.0;
+        let Noted { attributes: noted, events } = std::mem::take(&mut *self.noted());
         let mut attributes = vec![
             ("http.request.method", method.to_owned().into()),
             ("url.path", active.path.clone().into()),
@@ -199,6 +223,7 @@ impl ActiveSpan {
         ];
         attributes.extend(route.map(|route| ("http.route", route.to_owned().into())));
         attributes.extend(about);
+        attributes.extend(noted);
         active.tracer.sink.ended(Span {
             context: active.context,
             parent: active.parent,
@@ -208,7 +233,7 @@ impl ActiveSpan {
             start_ns: active.start_ns,
             end_ns: self.now_ns(),
             attributes,
-            events: std::mem::take(&mut active.events.lock().unwrap_or_else(PoisonError::into_inner)),
+            events,
             failure: status.is_server_error().then(String::new),
         });
     }

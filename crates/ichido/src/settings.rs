@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use ichido_admin::audit_log::AuditLog;
 use ichido_admin::operator::ClientSettings;
-use ichido_admin::{Bodies, ClaimSettings, RawAdmin, RawClaims, RawConsole, Settings as Admin};
+use ichido_admin::{
+    ClaimSettings, ConsoleSettings, Histories, RawAdmin, RawClaims, RawConsole, Settings as Admin,
+};
 use ichido_delivery::settings::{self as delivery, Identity};
 use ichido_delivery::{notice, settings};
 use ichido_export::settings as export;
@@ -48,8 +50,8 @@ pub(crate) struct Settings {
     pub(crate) ledger: Ledger,
     /// The settings of the claim API.
     pub(crate) claims: ClaimSettings,
-    /// What the console shows.
-    pub(crate) bodies: Bodies,
+    /// The settings of the console.
+    pub(crate) console: ConsoleSettings,
     sources: Sources,
 }
 
@@ -75,7 +77,7 @@ impl Settings {
             file,
             ledger: ledger.check().map_err(|invalid| sources.explain(&invalid))?,
             claims: claims.check().map_err(|invalid| sources.explain(&invalid))?,
-            bodies: console.bodies,
+            console: console.check().map_err(|invalid| sources.explain(&invalid))?,
             sources,
         })
     }
@@ -124,7 +126,12 @@ impl Settings {
     }
 
     /// The histories to read: that of this machine, and those of other instances.
-    pub(crate) fn histories(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub(crate) fn histories(&self) -> Result<Histories, Failure> {
+        Ok(Histories::new(self.history_dirs()?, self.anomalies()?))
+    }
+
+    /// The directories of these histories.
+    pub(crate) fn history_dirs(&self) -> Result<Vec<PathBuf>, Failure> {
         self.history()?;
         Ok(self.sources.section::<RawHistory>("history")?.readable())
     }

@@ -16,6 +16,10 @@ pub struct Problem {
     should_retry: bool,
 }
 
+/// The code of a problem, in the extensions of its response: for the span of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct ProblemCode(pub &'static str);
+
 /// Members of a problem in addition to those of RFC 9457, for programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extensions {
@@ -124,6 +128,7 @@ impl IntoResponse for Problem {
         let error = ErrorMember::new(self.status, self.code, &body.detail);
         let body = serde_json::to_vec(&BodyWithError { body: &body, error }).unwrap_or_default();
         let mut response = (self.status, body).into_response();
+        response.extensions_mut().insert(ProblemCode(self.code));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {

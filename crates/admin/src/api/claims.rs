@@ -17,6 +17,7 @@ use super::problems::{AccessProblems, BodyProblems, LedgerProblems};
 use super::request_body::{RequestBody, invalid_field, read_body};
 use super::responses::{self, ClaimResponse};
 use super::schemas::{Conflict, Done, Granted, Settled, metadata};
+use super::spans::RequestSpan;
 use crate::operator::Refusal;
 use crate::state::AppState;
 use ichido_serve::Problem;
@@ -77,11 +78,14 @@ struct ClaimBody<'a> {
     ),
 )]
 pub(super) async fn claim(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let span = RequestSpan::of(&request);
     let raw = read_body(&app.admin.api, request).await?;
     let request = request_of(&app.admin.api.ledger, raw.parse()?)?;
+    span.key(request.key.index());
     let ledger = app.admin.api.ledger.clone();
     let claimed = app.run_to_completion(async move { ledger.claim(&request).await }).await?;
     let Claimed { claim, degraded } = claimed.map_err(ledger_problem)?;
+    span.claimed(&claim, degraded);
     Ok(match claim {
         Claim::Granted(grant) => ClaimResponse::granted(&grant, degraded).response(StatusCode::CREATED),
         Claim::Done(outcome) => ClaimResponse::done(outcome, degraded).response(StatusCode::OK),
@@ -138,13 +142,15 @@ struct RenewBody<'a> {
     ),
 )]
 pub(super) async fn renew(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let span = RequestSpan::of(&request);
     let raw = read_body(&app.admin.api, request).await?;
     let body: RenewBody<'_> = raw.parse()?;
     let (key, token) = key_and_token(&body.key, &body.token)?;
+    span.key(key.index());
     let ledger = app.admin.api.ledger.clone();
     let lease_ms = lease_ms(body.lease_ms, ledger.settings().lease_ms)?;
     let renewed = app.run_to_completion(async move { ledger.renew(&key, token, lease_ms).await }).await?;
-    settled(renewed, &ClaimResponse::renewed(lease_ms))
+    settled(renewed, &ClaimResponse::renewed(lease_ms), &span, "renewed")
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -181,13 +187,15 @@ struct CompleteBody<'a> {
     ),
 )]
 pub(super) async fn complete(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let span = RequestSpan::of(&request);
     let raw = read_body(&app.admin.api, request).await?;
     let body: CompleteBody<'_> = raw.parse()?;
     let (key, token) = key_and_token(&body.key, &body.token)?;
+    span.key(key.index());
     let outcome = outcome_of(&raw, body.outcome)?;
     let ledger = app.admin.api.ledger.clone();
     let completed = app.run_to_completion(async move { ledger.complete(&key, token, outcome).await }).await?;
-    settled(completed, &ClaimResponse::of("done"))
+    settled(completed, &ClaimResponse::of("done"), &span, "completed")
 }
 
 /// The outcome exactly as written. It is not copied if it is most of the body.
@@ -231,12 +239,14 @@ struct ReleaseBody<'a> {
     ),
 )]
 pub(super) async fn release(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let span = RequestSpan::of(&request);
     let raw = read_body(&app.admin.api, request).await?;
     let body: ReleaseBody<'_> = raw.parse()?;
     let (key, token) = key_and_token(&body.key, &body.token)?;
+    span.key(key.index());
     let ledger = app.admin.api.ledger.clone();
     let released = app.run_to_completion(async move { ledger.release(&key, token).await }).await?;
-    settled(released, &ClaimResponse::of("released"))
+    settled(released, &ClaimResponse::of("released"), &span, "released")
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -271,14 +281,19 @@ struct DoubtBody<'a> {
     ),
 )]
 pub(super) async fn doubt(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let span = RequestSpan::of(&request);
     let raw = read_body(&app.admin.api, request).await?;
     let body: DoubtBody<'_> = raw.parse()?;
     let (key, token) = key_and_token(&body.key, &body.token)?;
+    span.key(key.index());
     TOP_LEVEL.check_length("reason", &body.reason.0, Limits::STANDARD.reason_bytes)?;
-    let (ledger, reason) = (app.admin.api.ledger.clone(), body.reason.0.into_owned());
+    let (ledger, reason) = (app.admin.api.ledger.clone(), body.reason.0.clone().into_owned());
     let doubted =
         app.run_to_completion(async move { ledger.declare_in_doubt(&key, token, reason).await }).await?;
-    settled(doubted, &ClaimResponse::of("in-doubt"))
+    if let Ok(core::Settled::Applied) = doubted {
+        span.in_doubt(&body.reason.0);
+    }
+    settled(doubted, &ClaimResponse::of("in-doubt"), &span, "declared-in-doubt")
 }
 
 fn key_of(text: &Text<'_>) -> Result<Key, Problem> {
@@ -290,10 +305,22 @@ fn key_and_token(key: &Text<'_>, token: &Text<'_>) -> Result<(Key, Token), Probl
     Ok((key_of(key)?, token))
 }
 
-fn settled(settled: ichido_ledger::Result<core::Settled>, applied: &ClaimResponse) -> ApiResult {
+/// `outcome` is what a span says if the call was applied.
+fn settled(
+    settled: ichido_ledger::Result<core::Settled>,
+    applied: &ClaimResponse,
+    span: &RequestSpan,
+    outcome: &'static str,
+) -> ApiResult {
     Ok(match settled.map_err(ledger_problem)? {
-        core::Settled::Applied => applied.response(StatusCode::OK),
-        core::Settled::Stale(now) => responses::Conflict::stale(now).into_response(),
+        core::Settled::Applied => {
+            span.outcome(outcome);
+            applied.response(StatusCode::OK)
+        }
+        core::Settled::Stale(now) => {
+            span.outcome("stale");
+            responses::Conflict::stale(now).into_response()
+        }
     })
 }
 

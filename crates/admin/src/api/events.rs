@@ -23,6 +23,7 @@ use super::problems::{AccessProblems, BodyProblems, LedgerProblems};
 use super::request_body::{invalid_field, read_body};
 use super::responses::{json, push_json, time};
 use super::schemas::{Results, content, metadata};
+use super::spans::RequestSpan;
 use crate::json_object::Object;
 use crate::operator::Refusal;
 use crate::state::{AppState, EventCheck, SimilarEvents};
@@ -126,6 +127,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
 )]
 pub(super) async fn check(State(app): State<AppState>, request: Request<Body>) -> Result<Response, Problem> {
     let api = &app.admin.api;
+    let span = RequestSpan::of(&request);
     let raw = read_body(api, request).await?;
     let batch: Batch<'_> = raw.parse()?;
     let mode = match batch.content_mode {
@@ -148,6 +150,7 @@ pub(super) async fn check(State(app): State<AppState>, request: Request<Body>) -
     let hits: usize = answers.iter().map(|answer| answer.checked.content_hits.len()).sum();
     api.event_checks.same_content(mode, hits);
     let recorded: Vec<EventCheck> = answers.iter().map(Answer::recorded).collect();
+    span.checked(keys.first().map(MarkKey::index), &recorded);
     api.event_checks.record(&keys, &recorded, clock.steady().saturating_sub(started));
     Ok(json(StatusCode::OK, results(&keys, &answers)))
 }

@@ -1,23 +1,18 @@
-//! The timeline of a key, from the history.
+//! The timeline of a key, and anomalies, from the history.
 
 use axum::extract::{Json, State};
 use http::StatusCode;
-use ichido_history::{Entry, Find, History, parse_hash};
+use ichido_history::anomalies::Found;
+use ichido_history::{Find, History, parse_hash};
 use ichido_serve::Problem;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::operators::{ApiResult, ValidQuery};
+use super::operators::{ApiResult, ValidQuery, invalid};
 use super::problems::{AccessProblems, HistoryProblems};
-use crate::histories::Unavailable;
-use crate::operator::wire::{TimelineBy, TimelineQuery};
+use crate::histories::ANOMALY_DAYS;
+use crate::operator::wire::{AnomaliesQuery, Timeline, TimelineBy, TimelineQuery};
 use crate::state::AppState;
-
-/// What was decided about a key.
-#[derive(Serialize)]
-pub(super) struct Timeline {
-    timeline: Vec<Entry>,
-}
 
 /// Shows what was decided about a key, the oldest first: first use, repeats, renewals, doubt, and who resolved it.
 /// The history keeps recent decisions only, so an empty timeline does not mean that the key was never used.
@@ -46,7 +41,33 @@ pub(super) async fn timeline(
     Ok(Json(Timeline { timeline }))
 }
 
-fn unavailable(error: &Unavailable) -> Problem {
+/// Shows what was unusual in the last 7 days, the oldest first: volume, duplicates, silence, doubt, an instance that differs.
+/// Looked for after each full hour.
+#[utoipa::path(
+    get, path = "/v1/history/anomalies", operation_id = "anomalies", tag = "operators", params(AnomaliesParameters),
+    responses(
+        (status = 200, description = "The findings.", body = AnomaliesSchema),
+        AccessProblems, HistoryProblems,
+    ),
+)]
+pub(super) async fn anomalies(
+    State(app): State<AppState>,
+    ValidQuery(query): ValidQuery<AnomaliesQuery>,
+) -> ApiResult<Found> {
+    let days = query.days.unwrap_or(ANOMALY_DAYS);
+    if !(1..=ANOMALY_DAYS).contains(&days) {
+        let why = format!("days must be between 1 and {ANOMALY_DAYS}.");
+        return Err(invalid(StatusCode::BAD_REQUEST, why));
+    }
+    let now = app.admin.ledger.settings().clock.now();
+    let found = app.admin.histories.anomalies(now).await.map_err(|error| unavailable(&error))?;
+    let off = || unavailable(&"history.dir is \"off\", or anomalies.enabled is false");
+    let mut found = Found::clone(&*found.ok_or_else(off)?);
+    found.keep_days(days);
+    Ok(Json(found))
+}
+
+fn unavailable(error: &impl std::fmt::Display) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "history-unavailable", "The history cannot be read")
         .detail(format!("{error}."))
 }
@@ -99,4 +120,52 @@ pub(super) struct HistoryEntry {
     /// The id of the request, if it had one.
     #[schema(required = true)]
     request_id: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct AnomaliesParameters {
+    /// How many days back.
+    #[param(required = false, minimum = 1, maximum = 7, default = 7)]
+    days: u32,
+}
+
+/// What was unusual.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Anomalies)]
+pub(super) struct AnomaliesSchema {
+    anomalies: Vec<Anomaly>,
+    /// The hours that were recorded in full. A source is judged after a week.
+    known_hours: u64,
+    /// The end of the last hour that was judged, in milliseconds since the Unix epoch.
+    until: u64,
+}
+
+/// Something unusual in one hour.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Anomaly {
+    #[schema(pattern = "^(volume|duplicates|silence|in-doubt|instance)$")]
+    kind: String,
+    /// The start of the hour, in milliseconds since the Unix epoch.
+    at: u64,
+    route: String,
+    /// The channel, repository or account, unless the finding is about a whole route or an instance.
+    #[schema(required = true)]
+    source: Option<String>,
+    /// The instance that differs from the others.
+    #[schema(required = true)]
+    instance: Option<String>,
+    /// What was counted, or a share between 0 and 1.
+    observed: f64,
+    /// What is usual.
+    usual: f64,
+    /// All of it as one sentence.
+    text: String,
+    /// The command that shows the hours around it.
+    command: String,
+    /// The page of the console that shows the hour: path, query and fragment of its URL.
+    page: String,
 }

@@ -128,6 +128,7 @@ mod tests {
             "get /v1/claims/one showClaim",
             "get /v1/events listEvents",
             "get /v1/events/one showEvent",
+            "get /v1/history/anomalies anomalies",
             "get /v1/history/timeline timeline",
             "get /v1/ledger/capabilities capabilities",
             "get /v1/ledger/stats stats",

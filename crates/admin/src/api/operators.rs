@@ -227,7 +227,7 @@ pub(super) fn list_problem(refusal: Refusal, has_cursor: bool) -> Problem {
     }
 }
 
-fn invalid(status: StatusCode, detail: String) -> Problem {
+pub(super) fn invalid(status: StatusCode, detail: String) -> Problem {
     Problem::new(status, "invalid", "The request is invalid").detail(detail)
 }
 

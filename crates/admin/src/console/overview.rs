@@ -5,12 +5,12 @@ use axum::response::Response;
 use ichido_ledger::Capabilities;
 use maud::{Markup, html};
 
-use super::Console;
 use super::health::Health;
 use super::page::{Section, View, facts, link, number, table, time};
 use super::plot::Plot;
 use super::sampler::{Sample, Snapshot};
 use super::translations::Translations;
+use super::{Console, anomalies};
 use crate::delivery_control::{Pass, Trigger};
 use ichido_serve::visible;
 
@@ -18,6 +18,7 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
     let snapshot = console.sampler.snapshot();
     let t = view.t;
     let tiles = tiles(&console, &snapshot, t);
+    let anomalies = anomalies::newest(&view, &console).await;
     let body = html! {
         div #live .live data-source="/live" {
             p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(t.live) data-off=(t.not_live) data-paused=(t.paused) {} }
@@ -29,6 +30,7 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
             dl.figures { @for tile in &tiles { (tile.draw()) } }
         }
         section.plots aria-label=(t.over_time) { @for plot in plots(&console, &snapshot, t) { (plot.draw(t)) } }
+        (anomalies)
         section aria-labelledby="ledger" {
             h2 #ledger { (t.ledger) }
             (facts(&capabilities(&console.app.admin.ledger.capabilities(), t)))

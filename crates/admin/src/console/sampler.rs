@@ -204,6 +204,8 @@ impl Sampler {
             tokio::join!(spool.refresh(), failed.refresh());
         }
         self.latest().stats = stats;
+        // Once an hour. A page says so if it fails.
+        let _ = self.admin.histories.look_for_anomalies(self.admin.ledger.settings().clock.now()).await;
     }
 
     /// The names of the checked components, in display order.

@@ -1,6 +1,7 @@
 //! All texts of the console, in English and Japanese, side by side.
 
 use ichido_core::Holder;
+use ichido_history::anomalies::Kind;
 use ichido_ledger::StateName;
 
 macro_rules! translations {
@@ -284,6 +285,21 @@ translations! {
     decided_freed: "released by an operator", "運用者が解放";
     decided_forgotten: "forgotten by an operator", "運用者が取り消し";
 
+    // Anomalies
+    anomalies: "Anomalies of the last 7 days", "直近 7 日間の異常検知";
+    no_anomalies: "Nothing unusual was found.", "通常と異なる動きは見つかっていません。";
+    all_anomalies: "All anomalies", "すべての異常検知";
+    show_hours: "Show in the history", "履歴で確認";
+    hours_to_judge: "A source is judged after a week. Hours recorded so far:", "判定には 1 週間分の記録が必要です。記録済みの時間数:";
+    anomaly_volume: "volume", "件数";
+    anomaly_duplicates: "duplicates", "重複";
+    anomaly_silence: "silence", "途絶";
+    anomaly_in_doubt: "in doubt", "結果未確定";
+    anomaly_instance: "instance", "インスタンス";
+    hour_from: "The hour from", "次の時刻からの 1 時間:";
+    only: "Only:", "表示対象:";
+    show_everything: "Show everything", "すべて表示";
+
     // Delivery
     no_delivery: "This process does not deliver.", "このプロセスは配送を行いません。";
     lane_is_held: "Sending is on hold until an operator acts:", "送信を停止しています。運用者の対応が必要です:";
@@ -425,6 +441,17 @@ impl Translations {
             "released-by-operator" => self.decided_freed,
             "forgotten" => self.decided_forgotten,
             other => other,
+        }
+    }
+
+    /// The name of a kind of anomaly.
+    pub(super) fn anomaly(&self, kind: Kind) -> &'static str {
+        match kind {
+            Kind::Volume => self.anomaly_volume,
+            Kind::Duplicates => self.anomaly_duplicates,
+            Kind::Silence => self.anomaly_silence,
+            Kind::InDoubt => self.anomaly_in_doubt,
+            Kind::Instance => self.anomaly_instance,
         }
     }
 

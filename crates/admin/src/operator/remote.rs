@@ -12,6 +12,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use ichido_delivery::tls_roots::TlsRoots;
+use ichido_history::Entry;
+use ichido_history::anomalies::Found;
 use ichido_ledger::file::HeldBy;
 use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 use rustls::pki_types::ServerName;
@@ -19,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody};
+use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody, Timeline};
 use super::{ClaimSelector, ClaimView, EventView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
 use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
@@ -89,6 +91,21 @@ impl Remote {
         let client = Client::builder(TokioExecutor::new()).build(connector(&url, settings)?);
         let authorization = settings.token.as_ref().map(authorization).transpose()?.flatten();
         Ok(Self { held_by, url, pid: holder.pid, authorization, timeout, client })
+    }
+
+    /// The URL of a page of its console.
+    pub fn page(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// What was decided about a key, as the histories of that process tell.
+    pub async fn timeline(&self, find: &str) -> Result<Vec<Entry>, Refusal> {
+        Ok(self.get::<Timeline>("/v1/history/timeline", &[("find", find)]).await?.timeline)
+    }
+
+    /// What was unusual in the last days, as the histories of that process tell.
+    pub async fn anomalies(&self, days: u32) -> Result<Found, Refusal> {
+        self.get("/v1/history/anomalies", &[("days", &days.to_string())]).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, Refusal> {

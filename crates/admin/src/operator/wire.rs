@@ -1,6 +1,6 @@
 //! Requests and responses of the operator API, shared by server and client.
 
-use ichido_history::Repeats;
+use ichido_history::{Entry, Repeats};
 use ichido_ledger::{MarkSummary, StateName};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -67,6 +67,19 @@ pub(crate) struct TimelineQuery {
     pub find: String,
     #[serde(default)]
     pub by: TimelineBy,
+}
+
+/// What was decided about a key.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Timeline {
+    pub timeline: Vec<Entry>,
+}
+
+/// How far back anomalies are shown.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AnomaliesQuery {
+    pub days: Option<u32>,
 }
 
 /// What the text that selects a timeline is.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_http::SimilarRule;
+use ichido_http::{SimilarRule, SpanSink, Tracer};
 use ichido_ledger::{Ledger, StoreClock};
 use ichido_similar::SimilarTexts;
 use tokio::sync::Semaphore;
@@ -35,6 +35,8 @@ pub struct ClaimApi {
     pub(crate) event_checks: Arc<EventChecks>,
     pub(crate) large_bodies: Arc<Semaphore>,
     pub(crate) similar: Option<SimilarEvents>,
+    /// Starts spans, if requests are traced.
+    pub(crate) tracer: Option<Tracer>,
 }
 
 /// The recent texts of events, and which of the content is compared.
@@ -57,8 +59,14 @@ impl ClaimApi {
             event_checks: Arc::new(EventChecks::new(capabilities.backend, settings.log_keys)),
             large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_MAX)),
             similar,
+            tracer: None,
             ledger,
         }
+    }
+
+    /// Traces requests, if there is a sink for their spans.
+    pub fn traced(self, sink: Option<Arc<dyn SpanSink>>) -> Self {
+        Self { tracer: sink.map(|sink| Tracer::new(sink, &self.ledger)), ..self }
     }
 
     /// Detects the end of an outage even when there are no requests.

@@ -112,7 +112,11 @@ fn line(notice: &Notice) -> String {
         Event::Held { lane, reason } => format!("{}: {} (since {})", plain(lane), plain(reason), notice.at),
         Event::InvalidInput { reason, .. } => format!("{} ({})", plain(reason), notice.at),
         Event::SpoolFull { reason } => format!("{} ({})", plain(reason), notice.at),
-        Event::Anomaly { text, command, .. } => format!("{}; run `{}`", plain(text), plain(command)),
+        Event::Anomaly { text, command, link, .. } => match link {
+            // A link that is cut leads nowhere. Whoever announces it limits its length.
+            Some(link) => format!("{}: {link}", plain(text)),
+            None => format!("{}; run `{}`", plain(text), plain(command)),
+        },
         Event::Recovered { outage, since } => {
             format!("{}: recovered at {} (outage since {since})", plain(outage), notice.at)
         }

@@ -48,6 +48,9 @@ pub enum Event {
         text: String,
         /// The command that shows more.
         command: String,
+        /// The page of the console that shows more, if its address is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        link: Option<String>,
     },
     /// An announced outage is over.
     Recovered {

@@ -2,6 +2,7 @@
 
 use super::WINDOW_HOURS;
 
+pub(super) const HOUR_MS: u64 = 3_600_000;
 pub(super) const DAY: usize = 24;
 pub(super) const WEEK: usize = 7 * DAY;
 /// Weeks and days that a median needs, of those that the window has.

@@ -6,13 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use ichido_core::Timestamp;
+use serde::{Deserialize, Serialize};
 
+use super::baseline::{HOUR_MS, WEEK};
 use super::{AnomalySettings, Finding, find};
 use crate::{Error, History};
 
 /// Contains the last hour that was checked. Whoever checks locks it.
 const FILE: &str = "anomalies.checked";
-const HOUR_MS: u64 = 3_600_000;
 /// Decisions of an hour are in the file after this time.
 const DELAY_MS: u64 = 2 * 60 * 1_000;
 /// Hours that are made up for after a pause.
@@ -66,17 +67,48 @@ pub(super) fn last_completed_hour(now: Timestamp) -> Option<u64> {
     (now.0.saturating_sub(DELAY_MS) / HOUR_MS).checked_sub(1)
 }
 
+/// What was unusual in the last days.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// The findings, the oldest first.
+    #[serde(rename = "anomalies")]
+    pub findings: Vec<Finding>,
+    /// The hours that were recorded in full. A source is judged after a week.
+    pub known_hours: usize,
+    /// The end of the last hour that was judged, in milliseconds since 1970.
+    pub until: u64,
+}
+
+impl Found {
+    /// The hours that must be known before a source is judged.
+    pub const HOURS_MIN: usize = WEEK;
+
+    /// Whether no other hour is complete by now.
+    pub fn is_current(&self, now: Timestamp) -> bool {
+        self.until == end_of(last_completed_hour(now))
+    }
+
+    /// Keeps what was found in the last days only.
+    pub fn keep_days(&mut self, days: u32) {
+        let from = self.until.saturating_sub(u64::from(days) * 24 * HOUR_MS);
+        self.findings.retain(|finding| finding.at >= from);
+    }
+}
+
+fn end_of(hour: Option<u64>) -> u64 {
+    hour.map_or(0, |hour| (hour + 1) * HOUR_MS)
+}
+
 impl History {
-    /// Finds what was unusual in the last days, and how many hours are known.
-    pub fn anomalies(
-        &self,
-        days: u32,
-        now: Timestamp,
-        settings: &AnomalySettings,
-    ) -> Result<(Vec<Finding>, usize), Error> {
-        let Some(hour) = last_completed_hour(now) else { return Ok((Vec::new(), 0)) };
+    /// Finds what was unusual in the last days.
+    pub fn anomalies(&self, days: u32, now: Timestamp, settings: &AnomalySettings) -> Result<Found, Error> {
+        let Some(hour) = last_completed_hour(now) else { return Ok(Found::default()) };
         let first = (hour + 1).saturating_sub(u64::from(days) * 24);
         let observed = self.hourly(first..=hour)?;
-        Ok((find(&observed, first..=hour, settings), observed.known_hours()))
+        Ok(Found {
+            findings: find(&observed, first..=hour, settings),
+            known_hours: observed.known_hours(),
+            until: end_of(Some(hour)),
+        })
     }
 }

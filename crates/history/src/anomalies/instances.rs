@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::WINDOW_HOURS;
 use super::baseline::{HOURS_MIN, WEEK, count_scale, deviation, median, upper_percentile};
-use super::finding::{Evidence, Kind, Raw};
+use super::evidence::{Evidence, Raw};
+use super::kind::Kind;
 use super::series::{Counts, Series};
 
 /// Arrivals at an instance, and at its siblings, that a comparison needs.

@@ -7,7 +7,8 @@ use super::WINDOW_HOURS;
 use super::baseline::{
     Baseline, Basis, DAY, HOURS_MIN, WEEK, count_scale, deviation, median, share_scale, upper_percentile,
 };
-use super::finding::{Evidence, Kind, Raw};
+use super::evidence::{Evidence, Raw};
+use super::kind::Kind;
 use super::series::Series;
 use crate::record::OTHER;
 

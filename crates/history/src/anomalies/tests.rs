@@ -187,7 +187,14 @@ fn each_finding_is_a_sentence_with_its_numbers() {
         edit(&mut observed, hour(usual, unusual));
         let findings = find_all(&observed);
         assert_eq!(findings.len(), 1, "{findings:?}");
-        findings[0].text.clone()
+        let Finding { text, text_ja, page, .. } = &findings[0];
+        // The Japanese sentence has the same numbers and names.
+        for part in text.split(' ').filter(|part| part.contains(|char: char| char.is_ascii_digit())) {
+            assert!(text_ja.contains(part.trim_end_matches(';')), "{part}: {text_ja}");
+        }
+        let at = (FIRST_HOUR + at as u64) * 3_600_000;
+        assert!(page.contains("route=POST+%2Fslack&") && page.ends_with(&format!("&at={at}#hour")), "{page}");
+        text.clone()
     };
     let as_source: fn(&mut Observed, Vec<Option<Counts>>) = |observed, hours| {
         observed.sources = vec![Series { route: "POST /slack".into(), name: "C\u{202e}1".into(), hours }];

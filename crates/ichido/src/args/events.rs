@@ -26,13 +26,15 @@ const TIMELINE_EXAMPLES: &str = "\
 Examples:
   ichido events timeline Ev0PV52K21              by key
   ichido events timeline 5feceb66ffc86f38        by the hash that the log prints
-  ichido events timeline 7f3a-41c2               by the X-Request-Id of a request to the gateway";
+  ichido events timeline 7f3a-41c2               by the X-Request-Id of a request to the gateway
+  ichido events timeline Ev0PV52K21 --admin 127.0.0.1:9090    as a running process has recorded it";
 
 const ANOMALIES_EXAMPLES: &str = "\
 Examples:
   ichido events anomalies                                    unusual hours of the last 7 days
   ichido events anomalies --days 1 --json
   ichido events anomalies --dir /mnt/a/history --dir /mnt/b/history    compare instances
+  ichido events anomalies --admin 127.0.0.1:9090             as a running process has found them (at most 7 days)
 
 Kinds: volume, duplicates, silence, in-doubt, instance. A source is judged from its second week on.";
 

@@ -5,7 +5,7 @@ mod lambda_extension;
 use crate::args::ClaimsArgs;
 use crate::components::{anomalies, history, ledger, telemetry};
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
@@ -30,10 +30,10 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     );
     let watching = anomalies::start(&settings, stop.clone())?;
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
-    let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
+    let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
     let readiness = Readiness::for_ledger(&ledger);
-    let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
-    let (ledger, histories) = (shared.for_operators(), Histories::new(settings.histories()?));
+    let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
+    let (ledger, histories) = (shared.for_operators(), settings.histories()?);
     bound.serve(Admin { ledger, api, readiness, metrics, histories, console }, stop).await;
     let _ = sweeping.await;
     if let Some(watching) = watching {

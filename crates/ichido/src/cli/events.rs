@@ -11,7 +11,7 @@ use ichido_serve::Failure;
 use serde_json::json;
 
 use super::confirm::confirm;
-use super::history::{self, Format};
+use super::history::{self, Format, ReadFrom};
 use super::ledger::{Opened, check_exists, close, local, open};
 use crate::args::{EventsArgs, EventsVerb};
 use crate::components::ledger;
@@ -28,8 +28,19 @@ const UNKNOWN_REPEATS: &str = "unknown";
 pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let (verb, json) = (&args.verb, args.common.json);
+    let remote = args.admin.as_deref().map(|address| ledger::remote(&settings, address)).transpose()?;
+    let from = |dirs| match &remote {
+        None => Ok(ReadFrom::Files(dirs)),
+        Some(remote) if dirs.is_empty() => Ok(ReadFrom::Admin(remote)),
+        Some(_) => {
+            Err(Failure::usage("--dir cannot be used with --admin, which reads the history of that process"))
+        }
+    };
     match verb {
         EventsVerb::History { by, days, csv, dir } => {
+            if remote.is_some() {
+                return Err(Failure::usage("events history reads files: use --dir instead of --admin"));
+            }
             let format = match (json, csv) {
                 (true, _) => Format::Json,
                 (false, true) => Format::Csv,
@@ -37,12 +48,16 @@ pub(super) async fn run(args: &EventsArgs) -> Result<(), Failure> {
             };
             return history::counts(&settings, *by, *days, dir, format);
         }
-        EventsVerb::Timeline { key, dir } => return history::timeline(&settings, key, dir, json),
-        EventsVerb::Anomalies { days, dir } => return history::anomalies(&settings, *days, dir, json),
+        EventsVerb::Timeline { key, dir } => {
+            return history::timeline(&settings, key, from(dir)?, json).await;
+        }
+        EventsVerb::Anomalies { days, dir } => {
+            return history::anomalies(&settings, *days, from(dir)?, json).await;
+        }
         EventsVerb::List { .. } | EventsVerb::Show { .. } | EventsVerb::Forget { .. } => {}
     }
-    if let Some(address) = &args.admin {
-        return run_verb(&ledger::remote(&settings, address)?, verb, json).await;
+    if let Some(remote) = &remote {
+        return run_verb(remote, verb, json).await;
     }
     check_exists(&settings)?;
     match open(&settings).await? {

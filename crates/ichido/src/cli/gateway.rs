@@ -7,7 +7,7 @@ use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{anomalies, gateway, history, ledger, telemetry};
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::reload::Triggers;
@@ -42,10 +42,10 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         gateway::component(bound, &shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;
     errln!("{start_line}");
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
-    let histories = Histories::new(settings.histories()?);
+    let histories = settings.histories()?;
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
-        let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
-        let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
+        let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
+        let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
         let ledger = shared.for_operators();
         let parts = Admin { ledger, api, readiness, metrics, histories, console };
         Serving::start(|stop| admin.serve(parts, stop))

@@ -1,12 +1,15 @@
-//! `ichido events history`, `timeline` and `anomalies`: what was decided, from the history files of one or more instances.
+//! `ichido events history`, `timeline` and `anomalies`: what was decided, from the history files of one or more instances, or from
+//! a running process.
 
 use std::path::PathBuf;
 
+use ichido_admin::operator::Remote;
 use ichido_core::{Clock, SystemClock, Timestamp};
-use ichido_history::anomalies::Finding;
+use ichido_history::anomalies::{Finding, Found};
 use ichido_history::{By, Count, Entry, Error, History};
 use ichido_meter::csv::defused;
 use ichido_serve::Failure;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::args::HistoryBy;
@@ -14,7 +17,6 @@ use crate::output;
 use crate::settings::Settings;
 
 const DAY_MS: u64 = 86_400_000;
-const WEEK_HOURS: usize = 7 * 24;
 
 /// How decisions are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +95,25 @@ fn print_table(by: HistoryBy, days: u32, counts: &[Count]) {
     );
 }
 
-pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: bool) -> Result<(), Failure> {
-    let entries = open(settings, dirs)?.search(key).map_err(failure)?;
+/// Where decisions are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReadFrom<'a> {
+    /// Files of these directories, or of those in the settings.
+    Files(&'a [PathBuf]),
+    /// The admin port of a running process.
+    Admin(&'a Remote),
+}
+
+pub(super) async fn timeline(
+    settings: &Settings,
+    key: &str,
+    from: ReadFrom<'_>,
+    json: bool,
+) -> Result<(), Failure> {
+    let entries = match from {
+        ReadFrom::Files(dirs) => open(settings, dirs)?.search(key).map_err(failure)?,
+        ReadFrom::Admin(remote) => remote.timeline(key).await.map_err(|refusal| refusal.into_failure(key))?,
+    };
     if entries.is_empty() {
         return Err(Failure::internal(format!(
             "nothing was recorded about {key:?}; the history keeps recent decisions only (history.decisions_max, history.decisions_days)"
@@ -126,16 +145,34 @@ pub(super) fn timeline(settings: &Settings, key: &str, dirs: &[PathBuf], json: b
     Ok(())
 }
 
-pub(super) fn anomalies(settings: &Settings, days: u32, dirs: &[PathBuf], json: bool) -> Result<(), Failure> {
+pub(super) async fn anomalies(
+    settings: &Settings,
+    days: u32,
+    from: ReadFrom<'_>,
+    json: bool,
+) -> Result<(), Failure> {
     let (now, anomalies) = (SystemClock::default().now(), settings.anomalies()?);
-    let found = open(settings, dirs)?.anomalies(days, now, &anomalies);
-    let (findings, known_hours) = found.map_err(failure)?;
+    let Found { findings, known_hours, until } = match from {
+        ReadFrom::Files(dirs) => open(settings, dirs)?.anomalies(days, now, &anomalies).map_err(failure)?,
+        ReadFrom::Admin(remote) => {
+            remote.anomalies(days).await.map_err(|refusal| refusal.into_failure(""))?
+        }
+    };
+    let link = |finding: &Finding| match (&settings.console.url, from) {
+        (Some(console), _) => Some(console.page(&finding.page)),
+        (None, ReadFrom::Admin(remote)) => Some(remote.page(&finding.page)),
+        (None, ReadFrom::Files(_)) => None,
+    };
+    let findings: Vec<_> = findings.iter().map(|finding| Linked { finding, link: link(finding) }).collect();
     if json {
-        return output::json(&json!({ "anomalies": findings, "known_hours": known_hours }));
+        return output::json(&json!({ "anomalies": findings, "known_hours": known_hours, "until": until }));
     }
-    for Finding { kind, text, command, .. } in &findings {
+    for Linked { finding: Finding { kind, text, command, .. }, link } in &findings {
         outln!("{kind}: {text}");
         outln!("    {command}");
+        if let Some(link) = link {
+            outln!("    {link}");
+        }
     }
     let count = findings.len() as u64;
     outln!(
@@ -143,19 +180,29 @@ pub(super) fn anomalies(settings: &Settings, days: u32, dirs: &[PathBuf], json: 
         output::count(count, "anomaly", "anomalies"),
         output::count(days.into(), "day", "days")
     );
-    if known_hours < WEEK_HOURS {
+    if known_hours < Found::HOURS_MIN {
         outln!(
-            "only {known_hours} hours were recorded in full; a source is judged after a week ({WEEK_HOURS} hours)"
+            "only {known_hours} hours were recorded in full; a source is judged after a week ({} hours)",
+            Found::HOURS_MIN
         );
     }
     Ok(())
+}
+
+/// A finding, and the URL of the page that shows its hour.
+#[derive(Serialize)]
+struct Linked<'a> {
+    #[serde(flatten)]
+    finding: &'a Finding,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
 }
 
 fn open(settings: &Settings, dirs: &[PathBuf]) -> Result<History, Failure> {
     if !dirs.is_empty() {
         return History::open(dirs).map_err(failure);
     }
-    let dirs = settings.histories()?;
+    let dirs = settings.history_dirs()?;
     match dirs.is_empty() {
         false => History::open(&dirs).map_err(failure),
         true => {

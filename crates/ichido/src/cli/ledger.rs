@@ -14,7 +14,6 @@ use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 use crate::components::ledger;
 use crate::output;
 use crate::settings::Settings;
-use ichido_admin::Histories;
 use ichido_admin::audit_log::{Action, Actor, Outcome};
 use ichido_admin::operator::{
     Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, Remote, ResolveAs, ResolvedClaim,
@@ -109,7 +108,7 @@ pub(super) async fn close(
 
 /// A ledger of this process, with the histories of this machine.
 pub(super) fn local(settings: &Settings, ledger: &Ledger) -> Result<Local, Failure> {
-    Ok(Local { ledger: ledger.clone(), histories: Histories::new(settings.histories()?) })
+    Ok(Local { ledger: ledger.clone(), histories: settings.histories()? })
 }
 
 /// Runs a command on a ledger of this process. What it changes is recorded.

@@ -12,7 +12,7 @@ use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{anomalies, delivery, gateway, history, ledger, telemetry};
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::reload::Triggers;
 use ichido_serve::{Component, Failure, Readiness, shutdown};
@@ -58,9 +58,9 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let (components, console, parts) = plan.components(shared.as_ref(), &settings, &telemetry, &stop).await?;
     let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
     errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
-    let histories = Histories::new(settings.histories()?);
+    let histories = settings.histories()?;
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
-        let api = ClaimApi::new(shared.for_api(), settings.claims.clone());
+        let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let ready = Readiness::for_ledger(&shared.ledger);
         let readiness = components.iter().fold(ready, |readiness, component| component.add_probes(readiness));
         let ledger = shared.for_operators();
@@ -124,7 +124,7 @@ impl Plan {
     ) -> Result<(Vec<Component>, ConsoleOptions, Reloadable), Failure> {
         let mut components = Vec::new();
         let mut parts = Reloadable::default();
-        let mut console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
+        let mut console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
             let (component, reloader) =
                 gateway::component(bound, shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;

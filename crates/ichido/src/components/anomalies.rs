@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ichido_admin::ConsoleUrl;
 use ichido_core::Clock;
 use ichido_delivery::notice::{self, Event, Notices};
 use ichido_delivery::tls_roots::TlsRoots;
@@ -22,6 +23,8 @@ use crate::settings::Settings;
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Findings of one check that are reported one by one. The others are only counted.
 const REPORTED_MAX: usize = 100;
+/// A longer link is not sent: programs would cut it, and a message has room for several.
+const LINK_BYTES_MAX: usize = 2_000;
 
 /// Starts to look, until `stop`. `None` if nothing is recorded, or anomalies are off.
 pub(crate) fn start(settings: &Settings, stop: CancellationToken) -> Result<Option<JoinHandle<()>>, Failure> {
@@ -39,7 +42,9 @@ pub(crate) fn start(settings: &Settings, stop: CancellationToken) -> Result<Opti
         stop: stop.clone(),
         opened: None,
     };
-    let watch = Watch { dir: history.dir, clock: history.clock, settings: anomalies, outbox, failures: 0 };
+    let console = settings.console.url.clone();
+    let watch =
+        Watch { dir: history.dir, clock: history.clock, settings: anomalies, console, outbox, failures: 0 };
     Ok(Some(tokio::spawn(watch.run(stop))))
 }
 
@@ -47,6 +52,8 @@ struct Watch {
     dir: PathBuf,
     clock: Arc<dyn Clock>,
     settings: AnomalySettings,
+    /// Where the console is, if that is known.
+    console: Option<ConsoleUrl>,
     outbox: Outbox,
     /// Checks that failed since the last one that did not. The first failure may be due to the file, which is being created.
     failures: u32,
@@ -92,25 +99,36 @@ impl Watch {
         }
         for finding in reported {
             let Finding { kind, route, source, instance, observed, usual, text, command, .. } = finding;
-            let kind = kind.name();
-            tracing::warn!(kind, route, source, instance, observed, usual, text, command, "anomaly");
+            let (kind, link) = (kind.name(), self.link(finding));
+            tracing::warn!(kind, route, source, instance, observed, usual, text, command, link, "anomaly");
         }
         let unreported = checked.findings.len() - reported.len();
         if unreported > 0 {
             tracing::warn!(unreported, command = "ichido events anomalies", "more anomalies were found");
         }
         if !reported.is_empty() {
-            self.outbox.announce(reported.iter().map(event).collect()).await;
+            let events = reported.iter().map(|finding| self.event(finding)).collect();
+            self.outbox.announce(events).await;
         }
         if let Err(error) = checked.done() {
             tracing::warn!(%error, dir = %self.dir.display(), "cannot note that an hour was checked");
         }
     }
-}
 
-fn event(finding: &Finding) -> Event {
-    let Finding { kind, text, command, .. } = finding;
-    Event::Anomaly { kind: kind.name().to_owned(), text: text.clone(), command: command.clone() }
+    fn event(&self, finding: &Finding) -> Event {
+        let Finding { kind, text, command, .. } = finding;
+        Event::Anomaly {
+            kind: kind.name().to_owned(),
+            text: text.clone(),
+            command: command.clone(),
+            link: self.link(finding),
+        }
+    }
+
+    fn link(&self, finding: &Finding) -> Option<String> {
+        let link = self.console.as_ref()?.page(&finding.page);
+        (link.len() <= LINK_BYTES_MAX).then_some(link)
+    }
 }
 
 /// The outbox of notices. It is opened for the first notice: a process without findings leaves no directory behind.

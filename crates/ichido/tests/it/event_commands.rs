@@ -192,6 +192,12 @@ fn history_tells_what_happened_to_a_key() {
     assert!(ok(dir.path(), &["events", "show", "Ev1", "--ledger", "file:ledger"]).contains("repeats"));
     let api = |query: &str| serving.get(&format!("/v1/history/timeline?{query}"));
     let found = api("find=order").json()["timeline"].clone();
+    // The same through the admin port, from anywhere.
+    let (elsewhere, address) = (tempfile::tempdir().unwrap(), serving.address.to_string());
+    let remote = json(elsewhere.path(), &["events", "timeline", "order", "--admin", &address, "--json"]);
+    assert_eq!(remote["timeline"], found);
+    let line = crate::refused(elsewhere.path(), &["events", "timeline", "none", "--admin", &address], 1);
+    assert!(line.contains("nothing was recorded about"), "{line}");
     let resolved = found[2]["detail"].as_str().unwrap();
     assert!(resolved.starts_with("by ") && resolved.len() > 3, "{found}");
     let hash = found[0]["hash"].as_str().unwrap();

@@ -16,8 +16,9 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point}
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::serving::Serving;
 use crate::support::Gateway;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -153,6 +154,71 @@ fn header(seen: &Value, name: &str) -> Option<String> {
     let mut headers = seen["headers"].as_object().unwrap().iter();
     let (_, value) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
     value.as_str().map(ToOwned::to_owned)
+}
+
+#[test]
+fn requests_to_the_claim_api_are_spans_with_the_hash_of_their_key() {
+    let collector = Collector::start();
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = format!("http://{}", collector.server.address());
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_SERVICE_NAME", "shop")];
+    let serving = Serving::claims_with(dir.path(), "memory:", &variables);
+    let traceparent = format!("00-{TRACE}-{CALLER}-01");
+    let post = |path: &str, body: Value| {
+        let headers = [("content-type", "application/json"), ("traceparent", traceparent.as_str())];
+        serving.call("POST", path, &headers, &body.to_string()).json()
+    };
+    post("/v1/events/check", json!({ "events": [{ "key": "secret-1" }] }));
+    post("/v1/events/check", json!({ "events": [{ "key": "secret-1" }] }));
+    post("/v1/events/check", json!({ "events": [{ "key": "secret-1" }, { "key": "secret-2" }] }));
+    post("/v1/events/check", json!({ "events": 1 }));
+    let token = post("/v1/claims", json!({ "key": "secret-3" }))["token"].clone();
+    let settle = |verb: &str, more: (&str, Value)| {
+        let mut body = json!({ "key": "secret-3", "token": token });
+        body[more.0] = more.1;
+        post(&format!("/v1/claims/{verb}"), body);
+    };
+    settle("renew", ("lease_ms", json!(5_000)));
+    settle("doubt", ("reason", json!("the worker was killed")));
+    settle("release", ("token", json!("0".repeat(32))));
+    post("/v1/claims", json!({ "key": "secret-3" }));
+    serving.get("/v1/claims");
+
+    let with = |path: &str, name: &str, value: &str| {
+        eventually(&format!("a span of {path} with {name} {value}"), || {
+            let spans = collector.spans.lock().unwrap();
+            let is_it = |span: &&Span| {
+                text(&span.attributes, "http.route") == path && text(&span.attributes, name) == value
+            };
+            spans.iter().find(is_it).cloned()
+        })
+    };
+    let new = with("/v1/events/check", "ichido.outcome", "new");
+    assert_eq!((hex(&new.trace_id), hex(&new.parent_span_id)), (TRACE.into(), CALLER.into()));
+    assert_eq!((new.name.as_str(), new.kind), ("POST /v1/events/check", SpanKind::Server as i32));
+    let duplicate = with("/v1/events/check", "ichido.outcome", "duplicate");
+    let key = |span: &Span| text(&span.attributes, "ichido.key");
+    assert_eq!((key(&new).len(), key(&new)), (16, key(&duplicate)));
+    let both = with("/v1/events/check", "ichido.events", "Some(IntValue(2))");
+    assert_eq!(text(&both.attributes, "ichido.duplicates"), "Some(IntValue(1))");
+    with("/v1/events/check", "error.type", "invalid");
+    let granted = with("/v1/claims", "ichido.outcome", "granted");
+    for (path, outcome) in [
+        ("/v1/claims/renew", "renewed"),
+        ("/v1/claims/doubt", "declared-in-doubt"),
+        ("/v1/claims/release", "stale"),
+        ("/v1/claims", "in-doubt"),
+    ] {
+        let span = with(path, "ichido.outcome", outcome);
+        assert_eq!(key(&span), key(&granted), "{path}");
+        let doubts: Vec<_> =
+            span.events.iter().map(|event| text(&event.attributes, "ichido.reason")).collect();
+        let expected: &[&str] = if outcome.contains("doubt") { &["the worker was killed"] } else { &[] };
+        assert_eq!(doubts, expected, "{path}");
+    }
+    let spans = collector.spans.lock().unwrap();
+    assert_eq!(spans.len(), 9, "requests of operators are not traced");
+    assert!(!format!("{spans:?}").contains("secret-"), "keys stay here");
 }
 
 #[test]

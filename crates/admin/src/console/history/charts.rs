@@ -24,8 +24,8 @@ const BARS_MAX: usize = 24 * 7;
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
-/// What came in, hour by hour and day by day.
-pub(super) fn heat_map(report: &Report, t: &Translations) -> Markup {
+/// What came in, hour by hour and day by day. One hour may be marked.
+pub(super) fn heat_map(report: &Report, marked: Option<usize>, t: &Translations) -> Markup {
     let most = report.hours.iter().map(|hour| hour.received).max().unwrap_or(0);
     let days: Vec<_> = report.hours.chunks(HOURS_PER_DAY).enumerate().collect();
     let label = |day: usize| hour_label(report.start_of(day * HOURS_PER_DAY), "%m-%d");
@@ -45,7 +45,7 @@ pub(super) fn heat_map(report: &Report, t: &Translations) -> Markup {
                 div.field {
                     svg viewBox={ "0 0 " (HOURS_PER_DAY) " " (report.days) } preserveAspectRatio="none" role="img" aria-labelledby="heat-title" {
                         @for (slot, hour) in report.hours.iter().enumerate() {
-                            rect class={ "heat-" (level(hour.received, most)) } x=(slot % HOURS_PER_DAY) y=(slot / HOURS_PER_DAY) width="1" height="1" {
+                            rect class={ "heat-" (level(hour.received, most)) @if marked == Some(slot) { " marked" } } x=(slot % HOURS_PER_DAY) y=(slot / HOURS_PER_DAY) width="1" height="1" {
                                 title { (hour_label(report.start_of(slot), "%m-%d %H:00")) " – " (t.received) " " (number(hour.received)) (t.comma) (t.repeats) " " (number(hour.repeats)) }
                             }
                         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ichido_history::{By, Count, Error, History, SourceCount, is_first, is_repeat};
+use ichido_history::{By, Count, Error, History, OfRoute, SourceCount, is_first, is_repeat};
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
 pub(super) const HOURS_PER_DAY: usize = 24;
@@ -94,20 +94,27 @@ impl Hour {
 }
 
 impl Report {
-    pub(super) fn read(history: &History, now: u64, days: usize) -> Result<Self, Error> {
+    /// Reads all decisions, or those on one route, without their sources.
+    pub(super) fn read(
+        history: &History,
+        now: u64,
+        days: usize,
+        of_route: Option<&OfRoute>,
+    ) -> Result<Self, Error> {
         let first_day = (now / DAY_MS + 1).saturating_sub(days as u64);
         let from = first_day * DAY_MS;
-        Ok(Self::new(first_day, days, &history.counts(By::Hour, from, now)?, history.sources(from, now)?))
+        let (counts, sources) = match of_route {
+            None => (history.counts(By::Hour, from, now)?, history.sources(from, now)?),
+            Some(of_route) => (history.hours_of(of_route, from, now)?, Vec::new()),
+        };
+        Ok(Self::new(first_day, days, &counts, sources))
     }
 
     fn new(first_day: u64, days: usize, counts: &[Count], by_source: Vec<SourceCount>) -> Self {
         let mut hours = vec![Hour::default(); days * HOURS_PER_DAY];
         for count in counts {
-            let start = count.group.parse::<u64>().ok();
-            let slot = start.and_then(|start| Some(start.checked_sub(first_day * DAY_MS)? / HOUR_MS));
-            if let Some(slot) =
-                slot.and_then(|slot| usize::try_from(slot).ok()).and_then(|slot| hours.get_mut(slot))
-            {
+            let slot = count.group.parse().ok().and_then(|start| slot(first_day, start));
+            if let Some(slot) = slot.and_then(|slot| hours.get_mut(slot)) {
                 *slot = slot.add(&Hour::count(count));
             }
         }
@@ -138,6 +145,11 @@ impl Report {
         self.first_day * DAY_MS + hour as u64 * HOUR_MS
     }
 
+    /// The hour of a moment, if it is one of the report's.
+    pub(super) fn slot_of(&self, at: u64) -> Option<usize> {
+        slot(self.first_day, at).filter(|slot| *slot < self.hours.len())
+    }
+
     pub(super) fn degraded_periods(&self) -> Vec<DegradedPeriod> {
         let mut periods: Vec<DegradedPeriod> = Vec::new();
         let degraded = self.hours.iter().enumerate().filter(|(_, hour)| hour.fallback + hour.unavailable > 0);
@@ -156,6 +168,11 @@ impl Report {
         }
         periods
     }
+}
+
+/// The number of an hour, from the first one of a day.
+fn slot(first_day: u64, at: u64) -> Option<usize> {
+    usize::try_from(at.checked_sub(first_day * DAY_MS)? / HOUR_MS).ok()
 }
 
 #[cfg(test)]
@@ -196,6 +213,8 @@ mod tests {
         assert_eq!((report.hours[1].received, report.hours[1].unavailable), (0, 3));
         assert_eq!(report.hours[2].latency_mean_us(), None, "nothing happened, so nothing is known");
         assert_eq!(report.total().in_doubt, 1);
+        assert_eq!((report.slot_of(51 * HOUR_MS + 1), report.slot_of(47 * HOUR_MS)), (Some(3), None));
+        assert_eq!(report.slot_of(u64::MAX), None);
         let periods: Vec<_> = report.degraded_periods();
         let periods: Vec<_> = periods
             .iter()

@@ -8,7 +8,7 @@ use ichido_core::{Clock, ManualClock, Timestamp};
 use rusqlite::{Connection, params};
 
 use super::{DAY, WEEK, settings};
-use crate::anomalies::{Checked, Finding, Kind, Sensitivity, check};
+use crate::anomalies::{Checked, Finding, Found, Kind, Sensitivity, check};
 use crate::record::OTHER;
 use crate::{History, Recorder, Settings};
 
@@ -84,7 +84,7 @@ fn now() -> Timestamp {
 
 fn found(dir: &Path) -> Vec<(Kind, u64)> {
     let history = History::open(&[dir.to_owned()]).unwrap();
-    let (findings, _) = history.anomalies(7, now(), &settings(Sensitivity::Medium)).unwrap();
+    let Found { findings, .. } = history.anomalies(7, now(), &settings(Sensitivity::Medium)).unwrap();
     findings.iter().map(|Finding { kind, at, .. }| (*kind, LAST - at / HOUR_MS)).collect()
 }
 
@@ -104,7 +104,7 @@ fn files_are_merged_and_judged() {
     }
     assert_eq!(found(dir.path()), [(Kind::Duplicates, 0), (Kind::Instance, 0)]);
     let history = History::open(&[dir.path().to_owned()]).unwrap();
-    let (_, known_hours) = history.anomalies(7, now(), &settings(Sensitivity::Medium)).unwrap();
+    let Found { known_hours, .. } = history.anomalies(7, now(), &settings(Sensitivity::Medium)).unwrap();
     assert_eq!(known_hours, 4 * WEEK + 1);
 }
 

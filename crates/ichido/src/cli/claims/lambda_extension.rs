@@ -96,11 +96,11 @@ impl Sandbox {
         );
         let admin = Admin {
             ledger: shared.for_operators(),
-            api: ClaimApi::new(shared.for_api(), settings.claims.clone()),
+            api: ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans()),
             readiness: Readiness::for_ledger(&ledger),
             metrics: metrics.clone(),
             // A sandbox records nothing.
-            histories: Histories::new(Vec::new()),
+            histories: Histories::default(),
             console: ConsoleOptions::default(),
         };
         let serving = tokio::spawn(bound.serve_api(admin, stop, DRAIN_TIMEOUT));

@@ -9,6 +9,7 @@ use ichido_testkit::wait::eventually;
 
 use super::browser::Browser;
 use super::{HOSTILE, check_page, start_with_claims};
+use crate::anomalies::write_history;
 use crate::serving::Serving;
 use crate::support::Gateway;
 
@@ -19,6 +20,7 @@ fn empty_pages_render_in_every_width_language_and_color_scheme() {
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
     check_page(&browser, &at("/"), "overview-empty");
+    assert!(browser.text().contains("通常と異なる動きは見つかっていません"), "{}", browser.text());
     check_page(&browser, &at("/claims"), "claims-empty");
     assert!(browser.text().contains("該当する claim はありません"), "{}", browser.text());
     check_page(&browser, &at("/events"), "events-empty");
@@ -94,6 +96,33 @@ fn history_pages_show_what_was_decided() {
     browser.type_text("#find", "Ev7");
     browser.click("form.search button");
     assert!(browser.text().contains("Ev7"), "{}", browser.text());
+}
+
+#[test]
+fn anomaly_leads_to_its_hour() {
+    let dir = tempfile::tempdir().unwrap();
+    write_history(&dir.path().join("data/history"));
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    check_page(&browser, &at("/"), "overview-anomaly");
+    assert!(browser.text().contains(r#""events" の発生元 "C1" からの受信が"#), "{}", browser.text());
+    browser.click(".findings a");
+    let top = browser.run("return document.querySelector('#hour').getBoundingClientRect().top");
+    assert!(top.as_f64().unwrap() < 100.0, "the link leads to the hour: {top}");
+    // With the fragment, opening the page again would not load it again.
+    let hour = browser.run("return location.href.split('#')[0]");
+    check_page(&browser, hour.as_str().unwrap(), "history-anomaly");
+    assert_eq!(browser.run("return document.querySelectorAll('rect.marked').length"), 1);
+    let value = "return document.querySelector('[aria-labelledby=hour] .value').innerText";
+    assert_eq!(browser.run(value), "400");
+    assert!(browser.has(".findings a"), "{}", browser.text());
+    // Of a whole route, a week is shown.
+    for path in ["/history?days=30&route=events", "/history?route=events&instance=one&at=0"] {
+        browser.open(&at(path));
+        assert_eq!(browser.run("return document.querySelectorAll('nav.tabs a').length"), 1);
+        assert!(!browser.has("rect.marked") && !browser.has("#sources-title"));
+    }
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! What was unusual in the last days: a list on the overview and on the history page.
+
+use std::sync::Arc;
+
+use ichido_core::Timestamp;
+use ichido_history::anomalies::{Finding, Found};
+use maud::{Markup, html};
+
+use super::Console;
+use super::language::Language;
+use super::page::{View, number, time};
+use crate::histories::Unavailable;
+use ichido_serve::visible;
+
+/// The findings on the overview. The history page has them all.
+const OVERVIEW_MAX: usize = 5;
+
+/// The list of the overview: the newest findings.
+pub(super) async fn newest(view: &View, console: &Console) -> Markup {
+    draw(view, found(console).await, OVERVIEW_MAX)
+}
+
+/// The list of the history page.
+pub(super) async fn all(view: &View, console: &Console) -> Markup {
+    draw(view, found(console).await, usize::MAX)
+}
+
+async fn found(console: &Console) -> Result<Option<Arc<Found>>, Unavailable> {
+    let admin = &console.app.admin;
+    admin.histories.anomalies(admin.ledger.settings().clock.now()).await
+}
+
+fn draw(view: &View, found: Result<Option<Arc<Found>>, Unavailable>, most: usize) -> Markup {
+    let t = view.t;
+    let body = match found {
+        Ok(None) => return html! {},
+        Err(error) => html! { p.notice.warn { (visible(&error.to_string())) } },
+        Ok(Some(found)) => html! {
+            @if found.findings.is_empty() { p.empty { (t.no_anomalies) } }
+            @else { ul.findings { @for finding in found.findings.iter().rev().take(most) { (item(view, finding)) } } }
+            @if found.findings.len() > most {
+                p { a href="/history#anomalies" { (t.all_anomalies) " (" (number(found.findings.len() as u64)) ")" } }
+            }
+            @if found.known_hours < Found::HOURS_MIN {
+                p.hint { (t.hours_to_judge) " " (found.known_hours) " / " (Found::HOURS_MIN) }
+            }
+        },
+    };
+    html! { section aria-labelledby="anomalies" { h2 #anomalies { (t.anomalies) } (body) } }
+}
+
+fn item(view: &View, finding: &Finding) -> Markup {
+    let text = match view.lang {
+        Language::En => &finding.text,
+        Language::Ja => &finding.text_ja,
+    };
+    html! {
+        li {
+            span.when { (time(Timestamp(finding.at))) }
+            " " span.mark.warn { (view.t.anomaly(finding.kind)) }
+            " " span.sentence { (visible(text)) }
+            " " a href=(finding.page) { (view.t.show_hours) }
+        }
+    }
+}
