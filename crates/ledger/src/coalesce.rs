@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::{Effect, Error, Kind, Result};
 
 /// Batches under way at the same time. While one waits for the disk, the server works on another.
-const LANES: usize = 3;
+const LANES: usize = 2;
 /// Bytes of one batch.
 const BYTES_MAX: usize = 1 << 20;
 
