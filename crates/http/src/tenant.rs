@@ -8,15 +8,21 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use http::header::COOKIE;
+use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ichido_core::{Caller, Index, to_hex};
 use sha2::{Digest, Sha256};
 
 /// Headers that identify callers in many services. A caller that sends one must not share keys with everyone.
-const CREDENTIALS: [&str; 6] =
-    ["authorization", "x-api-key", "api-key", "x-auth-token", "x-access-token", "cookie"];
+static CREDENTIALS: [HeaderName; 6] = [
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-auth-token"),
+    HeaderName::from_static("x-access-token"),
+    COOKIE,
+];
 
 /// How the tenant of a request is determined.
 #[derive(Clone, Debug)]
@@ -76,8 +82,8 @@ impl Tenant {
         if let Some(tenant) = tenant {
             return Ok(tenant);
         }
-        match CREDENTIALS.into_iter().find(|name| parts.headers.contains_key(*name)) {
-            Some(name) => Err(TenantError::Unknown(HeaderName::from_static(name))),
+        match CREDENTIALS.iter().find(|name| parts.headers.contains_key(*name)) {
+            Some(name) => Err(TenantError::Unknown(name.clone())),
             None => Ok(String::new()),
         }
     }
@@ -131,25 +137,27 @@ impl Tenant {
 /// Names and values of the credentials of a request. Cookies count as a set: their order has no meaning, and HTTP/2 may
 /// split them over several lines.
 fn credentials(headers: &HeaderMap) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
-    for name in CREDENTIALS {
-        let mut values: Vec<&[u8]> = match name == COOKIE {
-            true => cookie_pairs(headers).filter(|pair| !pair.is_empty()).collect(),
-            false => headers.get_all(name).iter().map(|value| value.as_bytes()).collect(),
-        };
-        values.sort_unstable();
-        parts.extend(values.into_iter().flat_map(|value| [name.as_bytes(), value]));
+    let mut found: Vec<(usize, &[u8])> = Vec::new();
+    for (name, value) in headers {
+        let Some(rank) = CREDENTIALS.iter().position(|known| known == name) else { continue };
+        match *name == COOKIE {
+            true => {
+                found.extend(cookie_pairs(value).filter(|pair| !pair.is_empty()).map(|pair| (rank, pair)))
+            }
+            false => found.push((rank, value.as_bytes())),
+        }
     }
-    parts
+    found.sort_unstable();
+    found.into_iter().flat_map(|(rank, value)| [CREDENTIALS[rank].as_str().as_bytes(), value]).collect()
 }
 
-fn cookie_pairs(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let lines = headers.get_all(COOKIE).iter();
-    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).map(<[u8]>::trim_ascii)
+fn cookie_pairs(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    line.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
 fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    cookie_pairs(headers).filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    let pairs = headers.get_all(COOKIE).iter().flat_map(cookie_pairs);
+    pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<String> {
@@ -166,7 +174,6 @@ fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use http::Request;
-    use http::header::AUTHORIZATION;
 
     use super::*;
 
