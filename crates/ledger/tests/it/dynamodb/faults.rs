@@ -15,6 +15,23 @@ fn refusal(code: &str) -> String {
     format!("{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{code}\",\"message\":\"injected\"}}")
 }
 
+/// The write that is refused returns the record, so that a repeat is not billed for a read.
+pub(crate) async fn a_claim_and_a_repeat_are_one_call_each(server: Server) {
+    server.ledger(&clock()).await;
+    let proxy = server.proxy();
+    let ledger = server.through(&proxy, &clock()).await;
+    let grant = granted(&ledger, &ask("k1")).await;
+    let after_claim = proxy.requests();
+    held_ms(&ledger, &ask("k1")).await;
+    let after_repeat = proxy.requests();
+    let done = Settle::Complete(Outcome::kept("done"));
+    assert_eq!(ledger.settle(&key("k1"), grant.token, &done).await.unwrap(), Settled::Applied);
+    let after_completion = proxy.requests();
+    assert_eq!(ledger.claim(&ask("k1")).await.unwrap(), Claim::Done(Outcome::kept("done")));
+    let calls = [after_claim, after_repeat - after_claim, after_completion - after_repeat];
+    assert_eq!((calls, proxy.requests() - after_completion), ([1, 1, 1], 1));
+}
+
 /// Without a nonce, an owner whose put was applied but whose reply was lost would be told "duplicate".
 pub(crate) async fn lost_reply_makes_no_duplicate_of_a_mark(server: Server) {
     server.ledger(&clock()).await;
