@@ -223,7 +223,7 @@ impl Sender {
     pub fn send(&mut self, batches: Vec<Batch>) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let (mut waiting, mut result) = (VecDeque::from(batches), Ok(()));
-            // Number of batches that did not fit as a group.
+            // How many of them are written one by one, because there was no space for a group.
             let mut alone: usize = 0;
             while !waiting.is_empty() {
                 self.make_room().await;
@@ -235,17 +235,23 @@ impl Sender {
                 alone = alone.saturating_sub(1);
                 let group: Vec<_> =
                     waiting.drain(..size).map(|batch| StoredBatch::fresh(batch, now)).collect();
-                match self.accept_group(&group) {
+                let accepted = self.deps.store.accept_group(&group);
+                let is_refused = accepted.as_ref().is_err_and(store::Error::is_out_of_space);
+                if is_refused && (size > 1 || self.under_way() > 0) {
+                    // A single one may fit when those under way have been delivered.
+                    self.act_on_all().await;
+                    alone += size;
+                    group.into_iter().rev().for_each(|stored| waiting.push_front(stored.batch));
+                    continue;
+                }
+                self.note_disk_space(&accepted);
+                match accepted {
                     Ok(owned) => {
                         for (owned, stored) in owned.into_iter().zip(group) {
                             self.make_room().await;
                             let job = self.job(Some(owned), stored, Origin::Fresh);
                             self.start(job).await;
                         }
-                    }
-                    Err(error) if size > 1 && error.is_out_of_space() => {
-                        alone = size;
-                        group.into_iter().rev().for_each(|stored| waiting.push_front(stored.batch));
                     }
                     Err(error) if error.is_full() => {
                         tracing::error!(%error, "disk is full; sending without a copy on disk");
@@ -265,22 +271,15 @@ impl Sender {
         })
     }
 
-    /// Writes batches to disk. If there is no space for a single one, notifies operators.
-    fn accept_group(&mut self, group: &[StoredBatch]) -> Result<Vec<OwnedFile>, store::Error> {
-        match group {
-            [only] => Ok(vec![self.accept(only)?]),
-            several => {
-                let accepted = self.deps.store.accept_group(several)?;
-                self.disk_space.was_available = true;
-                Ok(accepted)
-            }
-        }
-    }
-
     /// Writes a batch to disk. If there is no space, notifies operators.
     fn accept(&mut self, stored: &StoredBatch) -> Result<OwnedFile, store::Error> {
         let accepted = self.deps.store.accept(stored);
-        match &accepted {
+        self.note_disk_space(&accepted);
+        accepted
+    }
+
+    fn note_disk_space<T>(&mut self, accepted: &Result<T, store::Error>) {
+        match accepted {
             Ok(_) => self.disk_space.was_available = true,
             Err(error) if error.is_out_of_space() => {
                 self.disk_space.ran_out = true;
@@ -288,7 +287,6 @@ impl Sender {
             }
             Err(_) => {}
         }
-        accepted
     }
 
     /// Sends a batch without a copy on disk. The caller has the only one, so this waits for the final result.

@@ -19,16 +19,16 @@ impl Sender {
     pub(super) async fn act_on(&mut self, ended: Ended) {
         match self.judge_ended(ended) {
             Ok((job, exchange, verdict)) => self.proceed(job, &exchange, verdict).await,
-            Err(job) => self.return_to_spool(job),
+            Err(job) => self.return_to_spool(*job),
         }
     }
 
     /// Interprets the result of a request. An error means that there was none before the process had to stop.
-    pub(super) fn judge_ended(&self, ended: Ended) -> Result<(Job, Exchange, Verdict), Job> {
+    pub(super) fn judge_ended(&self, ended: Ended) -> Result<(Job, Exchange, Verdict), Box<Job>> {
         let Ended { mut job, exchange, took, .. } = ended;
         let Some(exchange) = exchange else {
             self.note_request(&mut job, RequestState::TimedOut);
-            return Err(job);
+            return Err(Box::new(job));
         };
         let verdict = self.judge(&job, &exchange);
         self.record_metrics(&verdict, took);

@@ -40,7 +40,7 @@ impl Sender {
             let (mut part, exchange, verdict) = match ended {
                 Ok(judged) => judged,
                 Err(part) => {
-                    self.return_to_spool(part);
+                    self.return_to_spool(*part);
                     break;
                 }
             };

@@ -74,7 +74,7 @@ impl Sender {
     }
 
     /// Makes one request and waits for its end, if the lane allows it. The results of others are acted on later.
-    pub(super) async fn request(&mut self, mut job: Job) -> Result<Ended, Job> {
+    pub(super) async fn request(&mut self, mut job: Job) -> Result<Ended, Box<Job>> {
         loop {
             if self.is_sending(&job) {
                 self.collect_until(None).await;
@@ -85,7 +85,7 @@ impl Sender {
                 Admission::Probe if !self.keys_under_way.is_empty() => self.collect_until(None).await,
                 Admission::Probe => break job.probe = true,
                 Admission::At(until) => self.collect_until(Some(until)).await,
-                Admission::Closed | Admission::Stopped => return Err(job),
+                Admission::Closed | Admission::Stopped => return Err(Box::new(job)),
             }
         }
         let number = self.begin(job);

@@ -155,8 +155,10 @@ impl Store {
     fn put(&self, stored: &StoredBatch, bytes: &[u8]) -> Result<OwnedFile, Error> {
         let mut name = FileName::new(stored.first_attempt, stored.batch.key(), false);
         loop {
-            let file = self.free_name(&mut name);
-            match self.disk.create(self.process_dir.path(), &file, bytes) {
+            let file = self.reserve_name(&mut name);
+            let created = self.disk.create(self.process_dir.path(), &file, bytes);
+            self.release_name(&file);
+            match created {
                 Ok(()) => {
                     self.add_used(bytes.len() as u64);
                     return Ok(OwnedFile { file, name, bytes: bytes.len() as u64, grouped: None });
@@ -174,8 +176,10 @@ impl Store {
         // Use a spool name, so that a process that recovers it recognises it.
         let mut name = listed.name.clone();
         loop {
-            let file = self.free_name(&mut name);
-            match self.disk.rename_new(&from, &self.process_dir.path().join(&file)) {
+            let file = self.reserve_name(&mut name);
+            let renamed = self.disk.rename_new(&from, &self.process_dir.path().join(&file));
+            self.release_name(&file);
+            match renamed {
                 Ok(()) => {
                     self.remove_waiting(batch_dir, listed);
                     return Ok(Some(OwnedFile { file, name, bytes, grouped: None }));
@@ -202,7 +206,7 @@ impl Store {
             }
         }
         self.release(owned);
-        self.used.store(self.used.load(Relaxed).saturating_sub(owned.bytes), Relaxed);
+        self.subtract_used(owned.bytes);
         Ok(())
     }
 
@@ -245,7 +249,7 @@ impl Store {
     /// Moves a batch to failed unchanged.
     pub fn fail(&self, owned: &mut OwnedFile, key: &str, now: Timestamp) -> Result<PathBuf, Error> {
         self.extract(owned)?;
-        self.used.store(self.used.load(Relaxed).saturating_sub(owned.bytes), Relaxed);
+        self.subtract_used(owned.bytes);
         let path =
             self.move_to(&self.path(owned), BatchDir::Failed, FileName::new(now, key, owned.name.gzip))?;
         self.release(owned);
@@ -294,13 +298,19 @@ impl Store {
         }
         self.leave_own_group(owned)?;
         let grown = bytes.len() as u64;
-        self.used.store((self.used.load(Relaxed) + grown).saturating_sub(owned.bytes), Relaxed);
+        self.add_used(grown);
+        self.subtract_used(owned.bytes);
         owned.bytes = grown;
         Ok(())
     }
 
     fn add_used(&self, bytes: u64) {
-        self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+        self.used.fetch_add(bytes, Relaxed);
+    }
+
+    fn subtract_used(&self, bytes: u64) {
+        // Never fails, because the closure always returns a value.
+        let _ = self.used.fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_sub(bytes)));
     }
 
     fn check_quota(&self, bytes: u64) -> Result<(), Error> {

@@ -91,11 +91,11 @@ enum NotTaken {
 async fn take(sender: &mut Sender, piece: Piece, progress: &mut Progress) -> Result<(), NotTaken> {
     let taken = match piece {
         Piece::Batches(batches) => {
-            let records = || batches.iter().flat_map(Batch::records);
-            let (count, bytes) =
-                (records().count(), records().map(|record| record.json().len() + 1).sum::<usize>());
+            let bytes = |batch: &Batch| batch.records().iter().map(|record| record.json().len() + 1).sum();
+            let sizes: Vec<(usize, usize)> =
+                batches.iter().map(|batch| (batch.records().len(), bytes(batch))).collect();
             let sent = sender.send(batches).await;
-            progress.add(count as u64, bytes as u64);
+            sizes.iter().for_each(|(records, bytes)| progress.add(*records as u64, *bytes as u64));
             sent
         }
         Piece::Invalid { text, reason } => {

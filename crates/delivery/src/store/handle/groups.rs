@@ -22,8 +22,8 @@ use crate::store::layout::BatchDir;
 pub(super) struct Groups {
     /// Number of groups that were written.
     written: u64,
-    /// The names of all entries. No file of this process gets one of them, so a file with the name of an entry is that
-    /// entry, extracted.
+    /// The names of all entries, and of files that are being created. No file of this process gets one of them, so a file
+    /// with the name of an entry is that entry, extracted.
     names: HashSet<String>,
 }
 
@@ -67,12 +67,8 @@ impl Store {
             owned.push((OwnedFile { file, name, bytes: text.len() as u64, grouped: None }, span));
         }
         let group = self.check_quota(bytes.len() as u64).and_then(|()| self.write_group(&bytes, owned.len()));
-        let group = group.inspect_err(|_| {
-            let mut groups = self.groups();
-            for (owned, _) in &owned {
-                groups.names.remove(&owned.file);
-            }
-        })?;
+        let group =
+            group.inspect_err(|_| owned.iter().for_each(|(owned, _)| self.release_name(&owned.file)))?;
         self.add_used(owned.iter().map(|(owned, _)| owned.bytes).sum());
         let grouped = |span| Some(Grouped { group: group.clone(), span });
         Ok(owned.into_iter().map(|(owned, span)| OwnedFile { grouped: grouped(span), ..owned }).collect())
@@ -105,20 +101,8 @@ impl Store {
         batches.iter().take(GROUP_BATCHES_MAX).take_while(fits).count().max(1)
     }
 
-    /// A name that no entry of a group has.
-    pub(super) fn free_name(&self, name: &mut FileName) -> String {
-        let groups = self.groups();
-        loop {
-            let file = name.text(BatchDir::Spool.as_str());
-            if !groups.names.contains(&file) {
-                return file;
-            }
-            name.copy += 1;
-        }
-    }
-
     /// Reserves a name that neither a file nor an entry of this process has.
-    fn reserve_name(&self, name: &mut FileName) -> String {
+    pub(super) fn reserve_name(&self, name: &mut FileName) -> String {
         let mut groups = self.groups();
         loop {
             let file = name.text(BatchDir::Spool.as_str());
@@ -128,6 +112,11 @@ impl Store {
             }
             name.copy += 1;
         }
+    }
+
+    /// Ends the reservation of a name.
+    pub(super) fn release_name(&self, file: &str) {
+        self.groups().names.remove(file);
     }
 
     /// Gives a batch a file of its own, as it was accepted.
@@ -165,7 +154,7 @@ impl Store {
         if durability == Durability::Machine {
             self.disk.sync_data(&group.file, &group.path).map_err(failed)?;
         }
-        self.groups().names.remove(file);
+        self.release_name(file);
         if group.live.fetch_sub(1, Relaxed) == 1
             && let Err(error) = self.disk.remove(&group.path)
         {
