@@ -96,6 +96,8 @@ impl Sender {
             let Some(last) = files.last().cloned() else { return Ok(summary) };
             for listed in files.iter().filter(|listed| selection.may_match(listed)) {
                 self.make_room().await;
+                // What cannot be sent yet stays in the spool, where operators and other processes find it.
+                self.wait_for_slot().await;
                 if self.deps.stop.is_cancelled() {
                     return Err(Error::Stopped);
                 }

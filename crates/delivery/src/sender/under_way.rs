@@ -51,7 +51,8 @@ impl Sender {
     /// A probe is the only request under way, and this waits for its result.
     pub(super) async fn start(&mut self, mut job: Job) {
         loop {
-            if self.under_way() >= self.rules.concurrency || self.is_sending(&job) {
+            self.wait_for_slot().await;
+            if self.is_sending(&job) {
                 self.act_on_next().await;
                 continue;
             }
@@ -96,6 +97,13 @@ impl Sender {
                 return Ok(ended);
             }
             self.collect().await;
+        }
+    }
+
+    /// Waits until another request may be under way.
+    pub(super) async fn wait_for_slot(&mut self) {
+        while self.under_way() >= self.rules.concurrency {
+            self.act_on_next().await;
         }
     }
 

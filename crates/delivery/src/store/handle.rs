@@ -16,6 +16,7 @@ use ichido_core::Timestamp;
 use super::error::Error;
 use super::file_name::FileName;
 use super::format::{Corrupt, StoredBatch};
+use super::group_file::is_group;
 use super::layout::{BatchDir, Layout, ListedFile, name_time, read_file};
 use super::request_log::RequestLog;
 use crate::disk::{self, Disk, already_exists};
@@ -325,10 +326,13 @@ impl Store {
 
     fn measure(&self) -> Result<(), Error> {
         if self.options.max_bytes.is_some() {
+            let is_batches = |entry: &fs::DirEntry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                is_group(&name) || FileName::parse(BatchDir::Spool.as_str(), &name).is_some()
+            };
+            let size = |entry: fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
             let own: u64 = fs::read_dir(self.process_dir.path())
-                .map(|entries| {
-                    entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
-                })
+                .map(|entries| entries.flatten().filter(is_batches).map(size).sum())
                 .unwrap_or_default();
             self.used.store(self.layout.size(BatchDir::Spool)?.1 + own, Relaxed);
         }

@@ -97,3 +97,19 @@ fn group_that_is_damaged_is_left_alone_and_reported() {
     std::fs::write(&path, &bytes).unwrap();
     assert_eq!(next.recover().unwrap(), 2, "after the repair");
 }
+
+#[test]
+fn only_batches_count_towards_the_quota() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = StoredBatch::fresh(batch(1), NOW).encode(false).len() as u64;
+    let options = Options { max_bytes: Some(2 * bytes), ..Options::default() };
+    let store = Store::open(dir.path(), options, NOW).unwrap();
+    for id in 0..100 {
+        let (owned, _) = accept(&store, id % 7, 0);
+        // The log of requests grows beyond the quota.
+        store.note_request(&owned, RequestState::Started, NOW);
+        let more = [StoredBatch::fresh(batch(8), NOW), StoredBatch::fresh(batch(9), NOW)];
+        assert!(store.accept_group(&more).is_err_and(|error| error.is_out_of_space()));
+        store.remove(&owned).unwrap();
+    }
+}
