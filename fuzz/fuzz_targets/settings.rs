@@ -27,6 +27,7 @@ const NAMES: [&str; 27] = [
     "BATCH_SIZE",
     "DATA_DIR",
     "SEND_RATE_PER_SECOND",
+    "SEND_CONCURRENCY",
     "RESEND_CRON",
     "RESEND_WINDOW",
     "SPOOL_GZIP",

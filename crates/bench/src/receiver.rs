@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct Receiver {
     address: SocketAddr,
+    delay: Duration,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -31,9 +33,14 @@ struct Seen {
 
 impl Receiver {
     pub fn start() -> Self {
+        Self::with_delay(Duration::ZERO)
+    }
+
+    /// A receiver that is so far away: a response takes this much longer.
+    pub fn with_delay(delay: Duration) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let receiver = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
+        let receiver = Self { address: listener.local_addr().unwrap(), delay, seen: Arc::default() };
         let serving = receiver.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -82,10 +89,15 @@ impl Receiver {
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
         }
-        let mut seen = self.seen.lock().unwrap();
-        seen.first.get_or_insert(arrived);
-        seen.bytes += bytes;
-        seen.keys.insert(key);
+        {
+            let mut seen = self.seen.lock().unwrap();
+            seen.first.get_or_insert(arrived);
+            seen.bytes += bytes;
+            seen.keys.insert(key);
+        }
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
         Ok(Response::new(Full::from("{\"status\":\"ok\"}")))
     }
 }

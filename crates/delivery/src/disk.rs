@@ -7,7 +7,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -138,7 +139,27 @@ impl Disk {
         file.write_all(bytes)
     }
 
-    /// Syncs what was appended.
+    /// Opens an existing file to read and overwrite parts of it.
+    pub(crate) fn open_update(&self, path: &Path) -> io::Result<File> {
+        self.before(Op::Read, path)?;
+        open_regular(OpenOptions::new().read(true).write(true), path)
+    }
+
+    /// Overwrites a part of a file, without a sync.
+    pub(crate) fn overwrite(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.before(Op::Write, path)?;
+        file.write_all_at(bytes, at)
+    }
+
+    /// Reads a part of a file.
+    pub(crate) fn read_part(&self, file: &File, path: &Path, part: &Range<u64>) -> io::Result<Vec<u8>> {
+        self.before(Op::Read, path)?;
+        let mut bytes = vec![0; usize::try_from(part.end - part.start).unwrap_or_default()];
+        file.read_exact_at(&mut bytes, part.start)?;
+        Ok(bytes)
+    }
+
+    /// Syncs what was appended or overwritten.
     pub(crate) fn sync_data(&self, file: &File, path: &Path) -> io::Result<()> {
         self.before(Op::Sync, path)?;
         file.sync_data()

@@ -46,6 +46,8 @@ pub struct RateLimiter {
     sent: Option<Duration>,
     accepted: VecDeque<Duration>,
     consecutive_rejections: u32,
+    /// When the last request was rejected that counts.
+    rejected: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +81,14 @@ impl RateLimiter {
         self.limit.map(|limit| limit.rate)
     }
 
-    /// Rejections since the last accepted request.
-    pub fn consecutive_rejections(&self) -> u32 {
-        self.consecutive_rejections
+    /// Rejections since the last accepted request, before a request that was sent at this time.
+    pub fn rejections_before(&self, sent: Duration) -> u32 {
+        self.consecutive_rejections.saturating_sub(u32::from(self.was_under_way(sent)))
+    }
+
+    /// Whether a request that was sent at this time was under way when another one was rejected.
+    fn was_under_way(&self, sent: Duration) -> bool {
+        self.rejected.is_some_and(|rejected| sent < rejected)
     }
 
     /// Records that a request is sent.
@@ -108,8 +115,16 @@ impl RateLimiter {
     }
 
     /// Records that the receiver rejected a request for its rate and asked for a pause. `chance` is between 0 and 1.
-    pub fn rejected(&mut self, now: Duration, pause: Duration, chance: f64) {
-        self.consecutive_rejections += 1;
+    ///
+    /// A request that was under way when another one was rejected can only extend the pause.
+    pub fn rejected(&mut self, sent: Duration, now: Duration, pause: Duration, chance: f64) {
+        if self.was_under_way(sent)
+            && let Some(limit) = &mut self.limit
+        {
+            limit.resume = limit.resume.max(now + pause);
+            return;
+        }
+        (self.consecutive_rejections, self.rejected) = (self.consecutive_rejections + 1, Some(now));
         let accepted_rate = self.accepted_rate(now, pause.clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
         let (rate, known) = match (accepted_rate, self.limit) {
             (None, None) => (INITIAL_RATE, None),

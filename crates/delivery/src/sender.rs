@@ -1,7 +1,7 @@
 //! The sender: accepts batches, and keeps each one until the receiver has it or an operator can see it on disk.
 //!
-//! It makes one request at a time. A batch that waits for its retry is queued by due time while others are sent, so a
-//! poisoned batch delays nobody. The length of that queue is bounded.
+//! Up to `SEND_CONCURRENCY` requests are under way at a time. A batch that waits for its retry is queued by due time
+//! while others are sent, so a poisoned batch delays nobody. The length of that queue is bounded.
 
 mod attempt;
 mod dispositions;
@@ -9,14 +9,16 @@ mod rate_limit;
 mod receipts;
 mod resend;
 mod split;
+mod under_way;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use ichido_core::{Clock, Entropy};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +35,7 @@ use crate::resend_window::ResendWindow;
 use crate::settings::Settings;
 use crate::store::{self, BatchDir, Layout, OwnedFile, Store, StoredBatch};
 use crate::transport::Transport;
+use under_way::Ended;
 
 pub use resend::{PassSummary, Selection};
 
@@ -61,7 +64,7 @@ pub struct Dependencies {
     /// The batches on disk.
     pub store: Store,
     /// The connection to the receiver.
-    pub transport: Box<dyn Transport>,
+    pub transport: Arc<dyn Transport>,
     /// Tells operators what needs their attention.
     pub notifier: Arc<Notifier>,
     /// The source of time.
@@ -82,6 +85,11 @@ pub struct Sender {
     lane: Lane,
     limiter: RateLimiter,
     retry_queue: BinaryHeap<Reverse<ScheduledRetry>>,
+    /// The requests under way, and their keys. Never locked: the mutex only makes the futures shareable.
+    requests: Mutex<FuturesUnordered<BoxFuture<'static, Ended>>>,
+    keys_under_way: Vec<String>,
+    /// Requests that ended while the sender waited for another one.
+    ended: VecDeque<Ended>,
     counters: Counters,
     token_changes: u64,
     sequence: u64,
@@ -114,6 +122,8 @@ struct Rules {
     gzip: bool,
     retention: Duration,
     window: Option<ResendWindow>,
+    /// The most requests under way.
+    concurrency: usize,
 }
 
 /// A batch that this process is sending.
@@ -128,6 +138,10 @@ struct Job {
     /// Of these, retries that are due only to the receiver's rate limit.
     rate_limited: u32,
     probe: bool,
+    /// When its last request was sent, by the steady clock.
+    sent_at: Duration,
+    /// How often the token had changed by then.
+    token_changes: u64,
     /// The requests of this pass.
     attempts: Vec<receipt::Attempt>,
     /// Whether its request history has changed since its file was written.
@@ -154,12 +168,16 @@ impl Sender {
                 gzip: settings.gzip,
                 retention: settings.retention,
                 window: settings.window.clone(),
+                concurrency: settings.transport.concurrency.get(),
             },
             deps,
             destination: settings.transport.endpoint.origin(),
             lane: Lane::default(),
             limiter: RateLimiter::new(settings.rate.map(NonZeroU32::get)),
             retry_queue: BinaryHeap::new(),
+            requests: Mutex::default(),
+            keys_under_way: Vec::new(),
+            ended: VecDeque::new(),
             counters: Counters::default(),
             token_changes,
             sequence: 0,
@@ -199,56 +217,90 @@ impl Sender {
         self.deps.notifier.clone()
     }
 
-    /// Accepts a batch and sends it in its turn. When this returns `Ok`, the batch is on disk or delivered.
-    pub fn send(&mut self, batch: Batch) -> BoxFuture<'_, Result<(), Error>> {
+    /// Accepts batches and sends them in their turn. When this returns `Ok`, each of them is on disk or delivered.
+    ///
+    /// Batches that are passed together are written together, which is faster: one sync makes a group of them durable.
+    pub fn send(&mut self, batches: Vec<Batch>) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            self.make_room().await;
-            if self.deps.stop.is_cancelled() {
-                return Err(Error::Stopped);
-            }
-            let stored = StoredBatch::fresh(batch, self.deps.clock.now());
-            match self.accept(&stored) {
-                Ok(owned) => {
-                    let job = self.job(Some(owned), stored, Origin::Fresh);
-                    self.attempt(job).await;
-                    Ok(())
+            let (mut waiting, mut result) = (VecDeque::from(batches), Ok(()));
+            // How many of them are written one by one, because there was no space for a group.
+            let mut alone: usize = 0;
+            while !waiting.is_empty() {
+                self.make_room().await;
+                if self.deps.stop.is_cancelled() {
+                    return Err(Error::Stopped);
                 }
-                Err(error) if error.is_full() => {
-                    tracing::error!(%error, "disk is full; sending without a copy on disk");
-                    let job = self.job(None, stored, Origin::Fresh);
-                    self.send_without_copy(job, error).await
+                let now = self.deps.clock.now();
+                let size = if alone > 0 { 1 } else { Store::group_size(waiting.make_contiguous()) };
+                alone = alone.saturating_sub(1);
+                let group: Vec<_> =
+                    waiting.drain(..size).map(|batch| StoredBatch::fresh(batch, now)).collect();
+                let accepted = self.deps.store.accept_group(&group);
+                let is_refused = accepted.as_ref().is_err_and(store::Error::is_out_of_space);
+                if is_refused && (size > 1 || self.under_way() > 0) {
+                    // A single one may fit when those under way have been delivered.
+                    self.act_on_all().await;
+                    alone += size;
+                    group.into_iter().rev().for_each(|stored| waiting.push_front(stored.batch));
+                    continue;
                 }
-                Err(error) => Err(error.into()),
+                self.note_disk_space(&accepted);
+                match accepted {
+                    Ok(owned) => {
+                        for (owned, stored) in owned.into_iter().zip(group) {
+                            self.make_room().await;
+                            let job = self.job(Some(owned), stored, Origin::Fresh);
+                            self.start(job).await;
+                        }
+                    }
+                    Err(error) if error.is_full() => {
+                        tracing::error!(%error, "disk is full; sending without a copy on disk");
+                        let lost = self.counters.lost;
+                        for stored in group {
+                            let job = self.job(None, stored, Origin::Fresh);
+                            self.send_without_copy(job).await;
+                        }
+                        if self.counters.lost > lost {
+                            result = Err(Error::Lost(error));
+                        }
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
+            result
         })
     }
 
     /// Writes a batch to disk. If there is no space, notifies operators.
     fn accept(&mut self, stored: &StoredBatch) -> Result<OwnedFile, store::Error> {
         let accepted = self.deps.store.accept(stored);
-        match &accepted {
+        self.note_disk_space(&accepted);
+        accepted
+    }
+
+    fn note_disk_space<T>(&mut self, accepted: &Result<T, store::Error>) {
+        match accepted {
             Ok(_) => self.disk_space.was_available = true,
-            Err(error) if error.is_full() || matches!(error, store::Error::Quota { .. }) => {
+            Err(error) if error.is_out_of_space() => {
                 self.disk_space.ran_out = true;
                 self.deps.notifier.spool_full(&error.to_string());
             }
             Err(_) => {}
         }
-        accepted
     }
 
     /// Sends a batch without a copy on disk. The caller has the only one, so this waits for the final result.
-    async fn send_without_copy(&mut self, job: Job, error: store::Error) -> Result<(), Error> {
-        let lost = self.counters.lost;
-        self.attempt(job).await;
+    async fn send_without_copy(&mut self, job: Job) {
+        self.start(job).await;
+        self.act_on_all().await;
         while self.retry_queue.iter().any(|Reverse(waiting)| waiting.job.owned.is_none()) {
             if self.deps.stop.is_cancelled() {
                 self.return_all();
             }
             self.run_due().await;
-            self.sleep_until_due().await;
+            self.act_until(self.next_due()).await;
+            self.act_on_all().await;
         }
-        if self.counters.lost > lost { Err(Error::Lost(error)) } else { Ok(()) }
     }
 
     /// Keeps an invalid input item in failed, with its position and the reason.
@@ -259,10 +311,11 @@ impl Sender {
     /// Waits until this process has no batch left to send.
     pub fn finish(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            while !self.retry_queue.is_empty() && !self.deps.stop.is_cancelled() {
+            while !self.deps.stop.is_cancelled() && (self.under_way() > 0 || !self.retry_queue.is_empty()) {
                 self.run_due().await;
-                self.sleep_until_due().await;
+                self.act_until(self.next_due()).await;
             }
+            self.act_on_all().await;
             self.return_all();
             self.sync_receipts();
             self.notify_invalid_input();
@@ -276,34 +329,29 @@ impl Sender {
     /// Makes room for another batch: first sends what is due, then waits until the retry queue has a free slot.
     async fn make_room(&mut self) {
         loop {
+            self.act_on_ready().await;
             self.run_due().await;
             if self.retry_queue.len() < RETRYING_MAX || self.deps.stop.is_cancelled() {
                 return;
             }
-            self.sleep_until_due().await;
+            self.act_until(self.next_due()).await;
         }
     }
 
-    /// Sends every batch that is due.
+    /// Starts every batch that is due.
     async fn run_due(&mut self) {
         while !self.deps.stop.is_cancelled()
             && self.retry_queue.peek().is_some_and(|Reverse(next)| next.due <= self.deps.clock.steady())
         {
             if let Some(Reverse(ScheduledRetry { job, .. })) = self.retry_queue.pop() {
-                self.attempt(job).await;
+                self.start(job).await;
             }
         }
     }
 
-    /// Sleeps until the next batch is due, or the process is asked to stop.
-    async fn sleep_until_due(&self) {
-        if let Some(Reverse(next)) = self.retry_queue.peek() {
-            let pause = next.due.saturating_sub(self.deps.clock.steady());
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.deps.stop.cancelled() => {}
-            }
-        }
+    /// When the next batch is due.
+    fn next_due(&self) -> Option<Duration> {
+        self.retry_queue.peek().map(|Reverse(next)| next.due)
     }
 
     fn schedule_retry(&mut self, job: Job, pause: Duration) {
@@ -323,6 +371,8 @@ impl Sender {
             retries: 0,
             rate_limited: 0,
             probe: false,
+            sent_at: Duration::ZERO,
+            token_changes: self.token_changes,
             attempts: Vec::new(),
             history_changed: false,
         }

@@ -3,7 +3,7 @@
 //! An error names the setting and never echoes its value, which may be a secret.
 
 use std::ffi::OsString;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -129,6 +129,9 @@ pub struct Raw {
     /// The most requests per second; `0`: no limit.
     #[schemars(range(min = 0, max = 1_000_000), extend("x-env" = "SEND_RATE_PER_SECOND"))]
     pub send_rate_per_second: u32,
+    /// The most requests under way at a time. `1`: one after the other.
+    #[schemars(range(min = 1, max = 64), extend("x-env" = "SEND_CONCURRENCY"))]
+    pub send_concurrency: usize,
     /// When `ichido run` resends the spool, such as `*/15 * * * *`. Empty: every minute.
     #[schemars(extend("x-env" = "RESEND_CRON"))]
     pub resend_cron: String,
@@ -196,6 +199,7 @@ impl Default for Raw {
             batch_size: 100,
             data_dir: "data".to_owned(),
             send_rate_per_second: 0,
+            send_concurrency: 4,
             resend_cron: String::new(),
             resend_window: String::new(),
             spool_gzip: false,
@@ -247,6 +251,7 @@ impl Raw {
                 endpoint,
                 timeout: Duration::from_millis(self.timeout_ms),
                 user_agent: user_agent.to_owned(),
+                concurrency: NonZeroUsize::new(self.send_concurrency).unwrap_or(NonZeroUsize::MIN),
             },
             ca_file: given(self.ca_file.as_deref()).map(PathBuf::from),
             token: self.token()?,

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::io;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,6 +45,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The `User-Agent` header.
     pub user_agent: String,
+    /// The most requests at a time. As many idle connections are kept.
+    pub concurrency: NonZeroUsize,
 }
 
 /// Sends requests to a receiver.
@@ -84,7 +87,7 @@ impl HttpTransport {
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT.min(options.timeout))
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(2)
+            .pool_max_idle_per_host(options.concurrency.get())
             .default_headers([(USER_AGENT, agent)].into_iter().collect())
             .build()
             .map_err(|error| {

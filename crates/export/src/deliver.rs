@@ -17,6 +17,8 @@ use ichido_serve::Failure;
 
 /// The largest batch, unless a single record is larger.
 const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Batches that are written to disk together.
+const BATCHES_AT_ONCE: usize = 8;
 
 /// Sends the records of a plan. When this returns, each record was delivered or is in the spool or in failed.
 async fn deliver(
@@ -30,15 +32,17 @@ async fn deliver(
         true => plan.outgoing().map(|outgoing| (outgoing.id(), outgoing.content.hash.as_str())).collect(),
         false => HashMap::new(),
     };
+    let mut batches = Vec::new();
     for outgoing in plan.outgoing() {
         if let Some(batch) = batcher.push(wire(&outgoing.record)?) {
-            send(sender, with_key(batch, profile, &hashes)).await?;
+            batches.push(with_key(batch, profile, &hashes));
+            if batches.len() == BATCHES_AT_ONCE {
+                send(sender, std::mem::take(&mut batches)).await?;
+            }
         }
     }
-    match batcher.finish() {
-        Some(batch) => send(sender, with_key(batch, profile, &hashes)).await,
-        None => Ok(()),
-    }
+    batches.extend(batcher.finish().map(|batch| with_key(batch, profile, &hashes)));
+    send(sender, batches).await
 }
 
 /// Gives a batch its key. If the first record of an id wins, the key depends on the ids alone. If a later record replaces
@@ -60,8 +64,8 @@ fn wire(record: &Record) -> Result<Wire, Failure> {
     Wire::parse(&text).map_err(|error| Failure::internal(error.to_string()))
 }
 
-async fn send(sender: &mut Sender, batch: Batch) -> Result<(), Failure> {
-    sender.send(batch).await.map_err(|error| match error {
+async fn send(sender: &mut Sender, batches: Vec<Batch>) -> Result<(), Failure> {
+    sender.send(batches).await.map_err(|error| match error {
         Error::Stopped => stopped(),
         error @ (Error::Store(_) | Error::Lost(_)) => {
             Failure::internal(format!("{}; the next export continues here", error_chain(&error)))

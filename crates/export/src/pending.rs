@@ -10,7 +10,7 @@ use std::path::Path;
 
 use ichido_core::Timestamp;
 use ichido_delivery::disk;
-use ichido_delivery::store::{BatchDir, FILE_BYTES_MAX, FileName, Layout, StoredBatch};
+use ichido_delivery::store::{BatchDir, FILE_BYTES_MAX, FileName, Layout, StoredBatch, is_group, read_group};
 
 use ichido_serve::Failure;
 
@@ -39,17 +39,23 @@ fn read_inflight(layout: &Layout, ids: &mut HashSet<String>) -> Result<(), Failu
 
 fn read_all(dir: &Path, ids: &mut HashSet<String>) -> Result<(), Failure> {
     for file in names(dir)? {
-        let Some(name) = FileName::parse(BatchDir::Spool.as_str(), &file) else { continue };
-        let path = dir.join(&file);
+        let (name, path) = (FileName::parse(BatchDir::Spool.as_str(), &file), dir.join(&file));
+        if name.is_none() && !is_group(&file) {
+            continue;
+        }
         let bytes = match disk::read_regular(&path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
             // The file was delivered, or moved to a directory that is read as well.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(unreadable(&path, &error)),
         };
-        let stored = StoredBatch::decode(&bytes, name.gzip, Timestamp(0))
-            .map_err(|error| unreadable(&path, &error))?;
-        ids.extend(stored.batch.records().iter().map(|record| record.key().to_owned()));
+        let stored = match name {
+            Some(name) => StoredBatch::decode(&bytes, name.gzip, Timestamp(0)).map(|stored| vec![stored]),
+            None => read_group(&bytes),
+        };
+        let stored = stored.map_err(|error| unreadable(&path, &error))?;
+        let records = stored.iter().flat_map(|stored| stored.batch.records());
+        ids.extend(records.map(|record| record.key().to_owned()));
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ pub(crate) fn sender(
     let notifier = Arc::new(Notifier::new(notices, &settings.transport.endpoint.origin()));
     let deps = Dependencies {
         store,
-        transport: Box::new(transport),
+        transport: Arc::new(transport),
         notifier,
         clock,
         entropy: Arc::new(SystemEntropy),

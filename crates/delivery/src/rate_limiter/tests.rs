@@ -78,7 +78,8 @@ fn run(limiter: &mut RateLimiter, receiver: &mut Receiver, batches: u32, trip: D
     let start = now;
     while accepted < batches {
         now = now.max(limiter.next_at());
-        limiter.sent(now);
+        let sent = now;
+        limiter.sent(sent);
         let arrives = now + trip / 2;
         now += trip;
         match receiver.ask(arrives) {
@@ -88,8 +89,8 @@ fn run(limiter: &mut RateLimiter, receiver: &mut Receiver, batches: u32, trip: D
             }
             Err(pause) => {
                 rejected += 1;
-                limiter.rejected(now, pause, f64::from(rejected % 7) / 7.0);
-                longest_streak = longest_streak.max(limiter.consecutive_rejections());
+                limiter.rejected(sent, now, pause, f64::from(rejected % 7) / 7.0);
+                longest_streak = longest_streak.max(limiter.rejections_before(now));
             }
         }
     }
@@ -148,7 +149,7 @@ fn configured_rate_applies_from_the_start() {
     limiter.sent(SECOND);
     assert_eq!(limiter.next_at(), SECOND + Duration::from_millis(250));
     // It stays the maximum even if the receiver would accept more.
-    limiter.rejected(SECOND, Duration::ZERO, 0.0);
+    limiter.rejected(SECOND, SECOND, Duration::ZERO, 0.0);
     for number in 0..1_000 {
         limiter.accepted(SECOND * number);
     }
@@ -162,7 +163,7 @@ fn requests_are_spread_after_a_pause() {
     for number in 0..5 {
         limiter.accepted(SECOND + TRIP * number);
     }
-    limiter.rejected(SECOND * 2, SECOND * 3, 0.5);
+    limiter.rejected(SECOND * 2, SECOND * 2, SECOND * 3, 0.5);
     // Five were accepted within the three seconds that the receiver named: 5/3 × 0.7 per second from now on.
     let rate = limiter.rate().unwrap();
     assert!((rate - 5.0 / 3.0 * 0.7).abs() < 1e-9, "{rate}");
@@ -176,7 +177,7 @@ fn requests_are_spread_after_a_pause() {
 fn transient_rejection_is_forgotten_within_seconds() {
     // The first response is a rejection, and nothing is limited after that.
     let mut limiter = RateLimiter::default();
-    limiter.rejected(Duration::ZERO, SECOND, 0.0);
+    limiter.rejected(Duration::ZERO, Duration::ZERO, SECOND, 0.0);
     let (mut now, mut requests) = (SECOND, 0);
     while limiter.rate().is_some() {
         now = now.max(limiter.next_at());
@@ -198,11 +199,29 @@ fn receiver_that_rejects_everything_is_tried_less_often_but_not_given_up() {
         now = now.max(limiter.next_at());
         pauses.push(now - before);
         limiter.sent(now);
-        limiter.rejected(now, Duration::ZERO, 0.0);
-        assert_eq!(limiter.consecutive_rejections(), number);
+        limiter.rejected(now, now, Duration::ZERO, 0.0);
+        assert_eq!(limiter.rejections_before(now), number);
     }
     assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]), "{pauses:?}");
     assert_eq!(pauses[19], SECOND * 4, "{pauses:?}");
     limiter.accepted(now);
-    assert_eq!(limiter.consecutive_rejections(), 0);
+    assert_eq!(limiter.rejections_before(now), 0);
+}
+
+#[test]
+fn requests_under_way_are_rejected_together() {
+    let mut limiter = RateLimiter::default();
+    (0..8).for_each(|_| limiter.accepted(SECOND));
+    // Four were sent within a moment, and all of them are rejected.
+    limiter.rejected(SECOND, SECOND * 2, SECOND, 0.0);
+    let (rate, resume) = (limiter.rate(), limiter.next_at());
+    for sent in 1..4 {
+        let sent = SECOND + TRIP * sent;
+        assert_eq!(limiter.rejections_before(sent), 0, "it knew of no rejection");
+        limiter.rejected(sent, SECOND * 2 + TRIP, SECOND / 2, 0.0);
+    }
+    assert_eq!((limiter.rate(), limiter.next_at()), (rate, resume), "one overload lowers the rate once");
+    limiter.rejected(SECOND + TRIP, SECOND * 2 + TRIP, MINUTE, 0.0);
+    assert_eq!(limiter.next_at(), SECOND * 2 + TRIP + MINUTE, "the longest pause counts");
+    assert_eq!(limiter.rejections_before(limiter.next_at()), 1);
 }

@@ -1,4 +1,4 @@
-//! One attempt to send a batch, and what follows from it.
+//! What a request resulted in, and what follows from it.
 
 use std::time::Duration;
 
@@ -6,33 +6,36 @@ use crate::batch::Batch;
 use crate::conflict::Conflict;
 use crate::exchange::{BodySent, Exchange, TransportErrorKind};
 use crate::history::RequestState;
-use crate::lane::Gate;
 use crate::next_action::{NextAction, PassState, decide};
-use crate::receipt;
 use crate::request::Envelope;
-use crate::time::iso;
 use crate::verdict::{BatchContext, Verdict, classify};
 
 use super::rate_limit::RateLimited;
-use super::{GRACE, Job, Sender};
-
-/// The result of an attempt.
-pub(super) enum Attempted {
-    /// The request ended, with this verdict.
-    Completed(Exchange, Verdict),
-    /// The lane is closed.
-    Closed,
-    /// The process was asked to stop.
-    Stopped,
-}
+use super::under_way::Ended;
+use super::{Job, Sender};
 
 impl Sender {
-    /// Sends a batch once, and acts on the result.
-    pub(super) async fn attempt(&mut self, mut job: Job) {
-        match self.request(&mut job).await {
-            Attempted::Completed(exchange, verdict) => self.proceed(job, &exchange, verdict).await,
-            Attempted::Closed | Attempted::Stopped => self.return_to_spool(job),
+    /// Acts on a request that has ended.
+    pub(super) async fn act_on(&mut self, ended: Ended) {
+        match self.judge_ended(ended) {
+            Ok((job, exchange, verdict)) => self.proceed(job, &exchange, verdict).await,
+            Err(job) => self.return_to_spool(*job),
         }
+    }
+
+    /// Interprets the result of a request. An error means that there was none before the process had to stop.
+    pub(super) fn judge_ended(&self, ended: Ended) -> Result<(Job, Exchange, Verdict), Box<Job>> {
+        let Ended { mut job, exchange, took, .. } = ended;
+        let Some(exchange) = exchange else {
+            self.note_request(&mut job, RequestState::TimedOut);
+            return Err(Box::new(job));
+        };
+        let verdict = self.judge(&job, &exchange);
+        self.record_metrics(&verdict, took);
+        if !matches!(verdict, Verdict::Delivered { .. }) {
+            self.note_request(&mut job, state_after(&exchange));
+        }
+        Ok((job, exchange, verdict))
     }
 
     /// Acts on the result of a request.
@@ -84,7 +87,7 @@ impl Sender {
             }
             NextAction::Rejected => {
                 self.log_error(&job, exchange, None);
-                self.lane_works();
+                self.lane_works(job.probe);
                 self.count_failed(job.origin);
                 let error = self.describe(exchange);
                 job.stored.note(self.deps.clock.now(), &error);
@@ -92,7 +95,7 @@ impl Sender {
             }
             NextAction::Ambiguous => {
                 self.log_error(&job, exchange, None);
-                self.lane_works();
+                self.lane_works(job.probe);
                 self.count_failed(job.origin);
                 let error = ambiguous(&job.stored.batch, &self.describe(exchange));
                 job.stored.note(self.deps.clock.now(), &error);
@@ -101,70 +104,24 @@ impl Sender {
             NextAction::Hold => {
                 self.log_error(&job, exchange, None);
                 self.hold(exchange);
+                // The token changed while the request was under way: the next request has the new one.
+                if job.token_changes != self.deps.transport.token().changes() {
+                    self.lane.probe_now();
+                }
                 let error = self.describe(exchange);
                 job.stored.note(self.deps.clock.now(), &error);
                 self.count_failed(job.origin);
                 self.return_to_spool(job);
             }
             NextAction::Split => {
-                self.lane_works();
+                self.lane_works(job.probe);
                 // Boxed, because the parts of a batch are sent by the same functions.
                 Box::pin(self.split(job, exchange)).await;
             }
             NextAction::ByRecord(results) => {
-                self.lane_works();
+                self.lane_works(job.probe);
                 self.handle_results(job, exchange, &results);
             }
-        }
-    }
-
-    /// Makes one request, if the lane allows it.
-    pub(super) async fn request(&mut self, job: &mut Job) -> Attempted {
-        self.notice_new_token();
-        job.probe = match self.lane.gate(self.deps.clock.steady()) {
-            Gate::Open => false,
-            Gate::Probe => true,
-            Gate::Closed => return Attempted::Closed,
-        };
-        tokio::select! {
-            () = self.wait_for_turn() => {}
-            () = self.deps.stop.cancelled() => return Attempted::Stopped,
-        }
-        if job.retries > 0 {
-            self.counters.retries += 1;
-            metrics::counter!("ichido_delivery_retries_total").increment(1);
-        }
-        let (began, started) = (self.deps.clock.now(), self.deps.clock.steady());
-        self.limiter.sent(started);
-        self.note_request(job, RequestState::Started);
-        let Some(exchange) = self.exchange(job).await else {
-            self.note_request(job, RequestState::TimedOut);
-            return Attempted::Stopped;
-        };
-        let took = self.deps.clock.steady().saturating_sub(started);
-        job.attempts.push(receipt::Attempt {
-            at: iso(began),
-            status: exchange.status(),
-            error: exchange.status().is_none().then(|| exchange.error_kind()),
-            latency_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        });
-        let verdict = self.judge(job, &exchange);
-        self.record_metrics(&verdict, took);
-        if !matches!(verdict, Verdict::Delivered { .. }) {
-            self.note_request(job, state_after(&exchange));
-        }
-        Attempted::Completed(exchange, verdict)
-    }
-
-    /// Makes the request. `None`: the process was asked to stop, and no response arrived within the grace period.
-    async fn exchange(&self, job: &Job) -> Option<Exchange> {
-        let post = self.deps.transport.post(&job.request);
-        tokio::pin!(post);
-        tokio::select! {
-            exchange = &mut post => Some(exchange),
-            // The pending request may still succeed. After the grace period, it may have been processed or still be
-            // in progress.
-            () = self.deps.stop.cancelled() => tokio::time::timeout(GRACE, post).await.ok(),
         }
     }
 
@@ -184,7 +141,7 @@ impl Sender {
     }
 
     /// Records the state of a request, in memory and in the log on disk.
-    fn note_request(&self, job: &mut Job, request: RequestState) {
+    pub(super) fn note_request(&self, job: &mut Job, request: RequestState) {
         let now = self.deps.clock.now();
         if let Some(owned) = &job.owned {
             self.deps.store.note_request(owned, request, now);
@@ -222,8 +179,12 @@ impl Sender {
         }
     }
 
-    /// The receiver responded as expected.
-    pub(super) fn lane_works(&mut self) {
+    /// The receiver responded as expected. If the lane was closed meanwhile, only a probe can show that it works again:
+    /// other requests started before.
+    pub(super) fn lane_works(&mut self, probe: bool) {
+        if self.lane.is_closed() && !probe {
+            return;
+        }
         self.lane.succeeded();
         self.deps.notifier.lane_works();
     }

@@ -59,7 +59,7 @@ impl Sender {
             ),
         }
         self.count_delivered(&job, duplicate.is_some());
-        self.lane_works();
+        self.lane_works(job.probe);
         // Before the file is removed: if a crash leaves the file behind, the receipt shows that the batch was
         // delivered.
         self.write_receipt(&job, Disposition::Delivered, duplicate);
@@ -113,7 +113,7 @@ impl Sender {
         let stored = &job.stored;
         let spooled = self.deps.store.spool(&mut owned, stored).or_else(|error| {
             tracing::error!(%error, "cannot write the new state of a batch; spooling it with its old state");
-            self.deps.store.put_back(&owned)
+            self.deps.store.put_back(&mut owned)
         });
         match spooled {
             Ok(path) => {
@@ -143,8 +143,8 @@ impl Sender {
     }
 
     /// Puts a batch back into the spool without counting a failed pass.
-    pub(super) fn return_to_spool(&mut self, job: Job) {
-        match (job.origin, &job.owned) {
+    pub(super) fn return_to_spool(&mut self, mut job: Job) {
+        match (job.origin, &mut job.owned) {
             (Origin::Spool { .. }, Some(owned))
                 if !job.history_changed
                     && (job.stored.last_error.is_none() || self.deps.stop.is_cancelled()) =>
@@ -175,7 +175,7 @@ impl Sender {
             tracing::error!(%error, "cannot write the final state of a batch");
         }
         let moved_before = self.counters.failed_moved;
-        self.move_to_failed(cause, &owned, job.origin, stored, now);
+        self.move_to_failed(cause, &mut owned, job.origin, stored, now);
         if self.counters.failed_moved > moved_before {
             self.write_receipt(&job, Disposition::Failed, None);
         }
@@ -184,7 +184,7 @@ impl Sender {
     fn move_to_failed(
         &mut self,
         cause: Cause,
-        owned: &OwnedFile,
+        owned: &mut OwnedFile,
         origin: Origin,
         stored: &StoredBatch,
         now: Timestamp,
@@ -200,7 +200,7 @@ impl Sender {
     /// `notice` is the id of the notice that was queued for it.
     fn move_file_to_failed(
         &mut self,
-        owned: &OwnedFile,
+        owned: &mut OwnedFile,
         origin: Origin,
         stored: &StoredBatch,
         now: Timestamp,
@@ -234,7 +234,7 @@ impl Sender {
     }
 
     /// Moves a file that cannot be read to failed unchanged, with the reason.
-    pub(super) fn fail_unreadable(&mut self, owned: &OwnedFile, reason: &str) {
+    pub(super) fn fail_unreadable(&mut self, owned: &mut OwnedFile, reason: &str) {
         let record = Record::parse("{}").ok();
         let key = self.deps.store.name_key(owned).to_owned();
         let batch = Batch::stored(key, record.into_iter().collect());
@@ -252,7 +252,7 @@ impl Sender {
         let mut stored = StoredBatch::fresh(Batch::new(vec![record]), now);
         stored.note(now, reason);
         stored.is_invalid_input = true;
-        let owned = self.accept(&stored)?;
+        let mut owned = self.accept(&stored)?;
         // The first item is reported before it is moved; the others are reported together at the end.
         let notice = if self.invalid_input.is_reported {
             self.invalid_input.unreported += 1;
@@ -263,10 +263,10 @@ impl Sender {
             Some(notice)
         } else {
             // Nobody would be notified: the next pass moves it.
-            self.put_back(&owned);
+            self.put_back(&mut owned);
             return Ok(());
         };
-        self.move_file_to_failed(&owned, Origin::Fresh, &stored, now, notice.as_deref());
+        self.move_file_to_failed(&mut owned, Origin::Fresh, &stored, now, notice.as_deref());
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl Sender {
     }
 
     /// Puts a batch back into the spool unchanged.
-    pub(super) fn put_back(&self, owned: &OwnedFile) {
+    pub(super) fn put_back(&self, owned: &mut OwnedFile) {
         if let Err(error) = self.deps.store.put_back(owned) {
             // It stays in this process's directory, from which the next process recovers it.
             tracing::error!(%error, "cannot move a batch back to the spool");

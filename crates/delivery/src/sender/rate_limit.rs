@@ -21,23 +21,12 @@ pub(super) enum RateLimited {
 }
 
 impl Sender {
-    /// Waits until the next request may be sent.
-    pub(super) async fn wait_for_turn(&self) {
-        loop {
-            let wait = self.limiter.next_at().saturating_sub(self.deps.clock.steady());
-            if wait.is_zero() {
-                return;
-            }
-            // Timers have a resolution of one millisecond.
-            tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
-        }
-    }
-
     /// Adapts the rate of the lane to a response. A 429, or a 503 with `Retry-After`, pauses the lane.
     ///
     /// If nothing is accepted in 1 + `MAX_RETRIES` requests (at least two), the lane closes for the pause, and the
     /// remaining batches go to the spool. Each pause before that lasts at most a minute if the receiver named it,
-    /// else the backoff.
+    /// else the backoff. Requests that were under way when another one was rejected tell nothing new: together they
+    /// count as one rejection.
     pub(super) fn adapt_rate(&mut self, job: &Job, exchange: &Exchange) -> RateLimited {
         let (now, steady) = (self.deps.clock.now(), self.deps.clock.steady());
         let Exchange::Responded(response) = exchange else { return RateLimited::No };
@@ -52,12 +41,12 @@ impl Sender {
             }
         }
         let (policy, chance, rejections) =
-            (self.rules.policy, self.random(), self.limiter.consecutive_rejections());
+            (self.rules.policy, self.random(), self.limiter.rejections_before(job.sent_at));
         let pause = match asked {
             Some(until) => Duration::from_millis(until.min(policy.latest(now)).ms_since(now)),
             None => policy.pause(rejections, chance),
         };
-        self.limiter.rejected(steady, pause, chance);
+        self.limiter.rejected(job.sent_at, steady, pause, chance);
         metrics::counter!("ichido_delivery_rate_limited_total").increment(1);
         tracing::warn!(
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),

@@ -71,49 +71,57 @@ impl Sender {
     /// Tries every selected batch that is due, once with its retries.
     pub fn resend<'a>(&'a mut self, selection: &'a Selection) -> BoxFuture<'a, Result<PassSummary, Error>> {
         Box::pin(async move {
-            let recovered = self.deps.store.recover()?;
-            if recovered > 0 {
-                tracing::warn!(batches = recovered, "recovered the batches of a crashed process");
-            }
-            let now = self.deps.clock.now();
-            if let Some(window) =
-                self.rules.window.as_ref().filter(|window| !selection.force && !window.contains(now))
-            {
-                tracing::info!(window = window.text(), "outside RESEND_WINDOW; not resending");
-                return Ok(PassSummary::default());
-            }
-            let started = self.deps.clock.steady();
-            let (mut after, mut summary) = (selection.after.clone(), PassSummary::default());
-            loop {
-                let files = self.layout().oldest(selection.batch_dir, after.as_ref(), NAMES_PER_READ)?;
-                let Some(last) = files.last().cloned() else { return Ok(summary) };
-                for listed in files.iter().filter(|listed| selection.may_match(listed)) {
-                    self.make_room().await;
-                    if self.deps.stop.is_cancelled() {
-                        return Err(Error::Stopped);
-                    }
-                    self.notice_new_token();
-                    if selection.force {
-                        self.lane.probe_now();
-                    }
-                    // The lane is closed: batches stay in the spool, unless they have exceeded their retention.
-                    let is_closed = self.lane.gate(self.deps.clock.steady()) == Gate::Closed;
-                    if is_closed && !self.has_expired(selection.batch_dir, listed) {
-                        self.log_closed();
-                        summary.lane_closed = true;
-                        return Ok(summary);
-                    }
-                    let spent = self.deps.clock.steady().saturating_sub(started);
-                    if selection.time_limit.is_some_and(|time_limit| spent > time_limit) {
-                        summary.interrupted = after;
-                        return Ok(summary);
-                    }
-                    summary.attempted += u64::from(self.resend_one(selection, listed, is_closed).await?);
-                    after = Some(listed.clone());
-                }
-                after = Some(last);
-            }
+            let passed = self.pass(selection).await;
+            self.act_on_all().await;
+            passed
         })
+    }
+
+    async fn pass(&mut self, selection: &Selection) -> Result<PassSummary, Error> {
+        let recovered = self.deps.store.recover()?;
+        if recovered > 0 {
+            tracing::warn!(batches = recovered, "recovered the batches of a crashed process");
+        }
+        let now = self.deps.clock.now();
+        if let Some(window) =
+            self.rules.window.as_ref().filter(|window| !selection.force && !window.contains(now))
+        {
+            tracing::info!(window = window.text(), "outside RESEND_WINDOW; not resending");
+            return Ok(PassSummary::default());
+        }
+        let started = self.deps.clock.steady();
+        let (mut after, mut summary) = (selection.after.clone(), PassSummary::default());
+        loop {
+            let files = self.layout().oldest(selection.batch_dir, after.as_ref(), NAMES_PER_READ)?;
+            let Some(last) = files.last().cloned() else { return Ok(summary) };
+            for listed in files.iter().filter(|listed| selection.may_match(listed)) {
+                self.make_room().await;
+                // What cannot be sent yet stays in the spool, where operators and other processes find it.
+                self.wait_for_slot().await;
+                if self.deps.stop.is_cancelled() {
+                    return Err(Error::Stopped);
+                }
+                self.notice_new_token();
+                if selection.force {
+                    self.lane.probe_now();
+                }
+                // The lane is closed: batches stay in the spool, unless they have exceeded their retention.
+                let is_closed = self.lane.gate(self.deps.clock.steady()) == Gate::Closed;
+                if is_closed && !self.has_expired(selection.batch_dir, listed) {
+                    self.log_closed();
+                    summary.lane_closed = true;
+                    return Ok(summary);
+                }
+                let spent = self.deps.clock.steady().saturating_sub(started);
+                if selection.time_limit.is_some_and(|time_limit| spent > time_limit) {
+                    summary.interrupted = after;
+                    return Ok(summary);
+                }
+                summary.attempted += u64::from(self.resend_one(selection, listed, is_closed).await?);
+                after = Some(listed.clone());
+            }
+            after = Some(last);
+        }
     }
 
     fn is_selected_in_failed(&self, selection: &Selection, listed: &ListedFile) -> Result<bool, Error> {
@@ -164,24 +172,24 @@ impl Sender {
         if selection.batch_dir == BatchDir::Failed && !self.is_selected_in_failed(selection, listed)? {
             return Ok(false);
         }
-        let Some(owned) = self.deps.store.take(selection.batch_dir, listed)? else { return Ok(false) };
+        let Some(mut owned) = self.deps.store.take(selection.batch_dir, listed)? else { return Ok(false) };
         let mut stored = match self.deps.store.read(&owned) {
             Ok(Ok(stored)) => stored,
             Ok(Err(corrupt)) => {
-                self.fail_unreadable(&owned, &corrupt.to_string());
+                self.fail_unreadable(&mut owned, &corrupt.to_string());
                 return Ok(false);
             }
             // This file cannot be read; continue with the others.
             Err(error) => {
                 tracing::error!(%error, "cannot read a batch; leaving it in the spool");
-                self.put_back(&owned);
+                self.put_back(&mut owned);
                 return Ok(false);
             }
         };
         let is_deferred = defers(stored.not_before);
         let has_expired = is_deferred && self.is_past_retention(stored.first_attempt);
         if (is_deferred && !has_expired) || !selection.matches(stored.batch.key()) {
-            self.put_back(&owned);
+            self.put_back(&mut owned);
             return Ok(false);
         }
         if selection.batch_dir == BatchDir::Failed {
@@ -206,7 +214,7 @@ impl Sender {
             self.fail(job);
             return Ok(true);
         }
-        self.attempt(job).await;
+        self.start(job).await;
         Ok(true)
     }
 }

@@ -10,7 +10,6 @@ use crate::record_results::RecordResult;
 use crate::store::{OwnedFile, StoredBatch};
 use crate::verdict::Verdict;
 
-use super::attempt::Attempted;
 use super::{Job, Sender};
 
 /// The existing parts, by their range in the whole batch.
@@ -36,16 +35,17 @@ impl Sender {
         let mut bisect = Bisect::new(records);
         while let Some(range) = bisect.next_part() {
             let Some((owned, stored)) = parts.remove(&(range.start, range.end)) else { continue };
-            let mut part = self.job(owned, stored, job.origin);
-            let (exchange, verdict) = match self.request(&mut part).await {
-                Attempted::Completed(exchange, verdict) => (exchange, verdict),
-                Attempted::Closed | Attempted::Stopped => {
-                    self.return_to_spool(part);
+            let part = self.job(owned, stored, job.origin);
+            let ended = self.request(part).await.and_then(|ended| self.judge_ended(ended));
+            let (mut part, exchange, verdict) = match ended {
+                Ok(judged) => judged,
+                Err(part) => {
+                    self.return_to_spool(*part);
                     break;
                 }
             };
             let actions = if verdict == Verdict::Split {
-                self.lane_works();
+                self.lane_works(part.probe);
                 let message = self.describe(&exchange);
                 part.stored.note(self.deps.clock.now(), &message);
                 parts.insert((range.start, range.end), (part.owned.take(), part.stored));

@@ -44,4 +44,9 @@ impl Error {
             Self::Quota { .. } => false,
         }
     }
+
+    /// Whether there is no space for the batch, on the disk or within `SPOOL_MAX_BYTES`.
+    pub fn is_out_of_space(&self) -> bool {
+        self.is_full() || matches!(self, Self::Quota { .. })
+    }
 }

@@ -128,6 +128,12 @@ impl StoredBatch {
 
     /// Encodes the file.
     pub fn encode(&self, gzip: bool) -> Vec<u8> {
+        let text = seal(self.encode_unsealed());
+        if gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() }
+    }
+
+    /// The text of the file up to its checksum, which [`seal`] adds.
+    pub(super) fn encode_unsealed(&self) -> String {
         let mut text = String::with_capacity(
             512 + self.batch.records().iter().map(|record| record.json().len() + 1).sum::<usize>(),
         );
@@ -172,11 +178,7 @@ impl StoredBatch {
             text.push_str(record.json());
         }
         text.push(']');
-        let sum = to_hex(&Sha256::digest(&text));
-        text.push_str(CHECKSUM);
-        text.push_str(&sum);
-        text.push_str("\"}\n");
-        if gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() }
+        text
     }
 
     /// Decodes a file. `fallback` is the first attempt if the file does not name one.
@@ -250,6 +252,15 @@ impl StoredBatch {
         };
         Ok(stored)
     }
+}
+
+/// Adds the checksum to the text of a file, and ends it.
+pub(super) fn seal(mut text: String) -> String {
+    let sum = to_hex(&Sha256::digest(&text));
+    text.push_str(CHECKSUM);
+    text.push_str(&sum);
+    text.push_str("\"}\n");
+    text
 }
 
 /// Reads `notBefore` from the start of a file: a batch that is not due need not be read completely.

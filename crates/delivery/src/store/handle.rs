@@ -1,6 +1,7 @@
 //! One process's handle on the store.
 
 mod duplicates;
+mod groups;
 mod recovery;
 
 use std::fs;
@@ -15,6 +16,7 @@ use ichido_core::Timestamp;
 use super::error::Error;
 use super::file_name::FileName;
 use super::format::{Corrupt, StoredBatch};
+use super::group_file::is_group;
 use super::layout::{BatchDir, Layout, ListedFile, name_time, read_file};
 use super::request_log::RequestLog;
 use crate::disk::{self, Disk, already_exists};
@@ -22,6 +24,7 @@ use crate::history::RequestState;
 use crate::process_dir::ProcessDir;
 use crate::receipt::{self, Receipts};
 use duplicates::WaitingKeys;
+use groups::{Durability, Grouped, Groups};
 use recovery::unusable_dir;
 
 /// How many suffixes are tried before giving up on a name.
@@ -56,15 +59,18 @@ pub struct Store {
     /// The spooled batches by the keys in their names. Read when it is first needed.
     waiting: Mutex<Option<WaitingKeys>>,
     requests: Mutex<RequestLog>,
+    groups: Mutex<Groups>,
     receipts: Receipts,
 }
 
-/// A batch file that this process has taken.
+/// A batch that this process has: a file, or an entry of a group that has the name of a file.
 #[derive(Debug)]
 pub struct OwnedFile {
     file: String,
     name: FileName,
     bytes: u64,
+    /// `None`: it has a file of its own.
+    grouped: Option<Grouped>,
 }
 
 impl OwnedFile {
@@ -95,6 +101,7 @@ impl Store {
             used: AtomicU64::new(0),
             waiting: Mutex::new(None),
             requests: Mutex::default(),
+            groups: Mutex::default(),
             receipts,
             layout,
             options,
@@ -149,11 +156,13 @@ impl Store {
     fn put(&self, stored: &StoredBatch, bytes: &[u8]) -> Result<OwnedFile, Error> {
         let mut name = FileName::new(stored.first_attempt, stored.batch.key(), false);
         loop {
-            let file = name.text(BatchDir::Spool.as_str());
-            match self.disk.create(self.process_dir.path(), &file, bytes) {
+            let file = self.reserve_name(&mut name);
+            let created = self.disk.create(self.process_dir.path(), &file, bytes);
+            self.release_name(&file);
+            match created {
                 Ok(()) => {
-                    self.used.store(self.used.load(Relaxed) + bytes.len() as u64, Relaxed);
-                    return Ok(OwnedFile { file, name, bytes: bytes.len() as u64 });
+                    self.add_used(bytes.len() as u64);
+                    return Ok(OwnedFile { file, name, bytes: bytes.len() as u64, grouped: None });
                 }
                 Err(error) if already_exists(&error) && name.copy < COPIES_MAX => name.copy += 1,
                 Err(error) => return Err(Error::io("write", &self.process_dir.path().join(&file), error)),
@@ -168,11 +177,13 @@ impl Store {
         // Use a spool name, so that a process that recovers it recognises it.
         let mut name = listed.name.clone();
         loop {
-            let file = name.text(BatchDir::Spool.as_str());
-            match self.disk.rename_new(&from, &self.process_dir.path().join(&file)) {
+            let file = self.reserve_name(&mut name);
+            let renamed = self.disk.rename_new(&from, &self.process_dir.path().join(&file));
+            self.release_name(&file);
+            match renamed {
                 Ok(()) => {
                     self.remove_waiting(batch_dir, listed);
-                    return Ok(Some(OwnedFile { file, name, bytes }));
+                    return Ok(Some(OwnedFile { file, name, bytes, grouped: None }));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) if already_exists(&error) && name.copy < COPIES_MAX => name.copy += 1,
@@ -188,10 +199,15 @@ impl Store {
 
     /// Removes a delivered batch. No sync is needed: if the file comes back after a crash, the receiver has the batch.
     pub fn remove(&self, owned: &OwnedFile) -> Result<(), Error> {
-        let path = self.path(owned);
-        self.disk.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+        match &owned.grouped {
+            Some(grouped) => self.leave_group(grouped, &owned.file, Durability::Process)?,
+            None => {
+                let path = self.path(owned);
+                self.disk.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+            }
+        }
         self.release(owned);
-        self.used.store(self.used.load(Relaxed).saturating_sub(owned.bytes), Relaxed);
+        self.subtract_used(owned.bytes);
         Ok(())
     }
 
@@ -201,8 +217,9 @@ impl Store {
         self.put_back(owned)
     }
 
-    /// Puts a file into the spool unchanged.
-    pub fn put_back(&self, owned: &OwnedFile) -> Result<PathBuf, Error> {
+    /// Puts a batch into the spool unchanged.
+    pub fn put_back(&self, owned: &mut OwnedFile) -> Result<PathBuf, Error> {
+        self.extract(owned)?;
         let mut name = owned.name.clone();
         name.copy = 1;
         if let Some(there) = self.find_duplicate(owned)? {
@@ -230,9 +247,10 @@ impl Store {
         self.rewrite(owned, stored, owned.name.gzip)
     }
 
-    /// Moves a file to failed unchanged.
-    pub fn fail(&self, owned: &OwnedFile, key: &str, now: Timestamp) -> Result<PathBuf, Error> {
-        self.used.store(self.used.load(Relaxed).saturating_sub(owned.bytes), Relaxed);
+    /// Moves a batch to failed unchanged.
+    pub fn fail(&self, owned: &mut OwnedFile, key: &str, now: Timestamp) -> Result<PathBuf, Error> {
+        self.extract(owned)?;
+        self.subtract_used(owned.bytes);
         let path =
             self.move_to(&self.path(owned), BatchDir::Failed, FileName::new(now, key, owned.name.gzip))?;
         self.release(owned);
@@ -275,13 +293,25 @@ impl Store {
             let file = name.text(BatchDir::Spool.as_str());
             self.disk.replace(self.process_dir.path(), &file, &bytes).map_err(failed)?;
             // For a moment both exist: the same batch twice, which the receiver counts once.
+            self.leave_own_group(owned)?;
             let _ = self.disk.remove(&self.process_dir.path().join(&owned.file));
             (owned.file, owned.name) = (file, name);
         }
+        self.leave_own_group(owned)?;
         let grown = bytes.len() as u64;
-        self.used.store((self.used.load(Relaxed) + grown).saturating_sub(owned.bytes), Relaxed);
+        self.add_used(grown);
+        self.subtract_used(owned.bytes);
         owned.bytes = grown;
         Ok(())
+    }
+
+    fn add_used(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Relaxed);
+    }
+
+    fn subtract_used(&self, bytes: u64) {
+        // Never fails, because the closure always returns a value.
+        let _ = self.used.fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_sub(bytes)));
     }
 
     fn check_quota(&self, bytes: u64) -> Result<(), Error> {
@@ -296,10 +326,13 @@ impl Store {
 
     fn measure(&self) -> Result<(), Error> {
         if self.options.max_bytes.is_some() {
+            let is_batches = |entry: &fs::DirEntry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                is_group(&name) || FileName::parse(BatchDir::Spool.as_str(), &name).is_some()
+            };
+            let size = |entry: fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
             let own: u64 = fs::read_dir(self.process_dir.path())
-                .map(|entries| {
-                    entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
-                })
+                .map(|entries| entries.flatten().filter(is_batches).map(size).sum())
                 .unwrap_or_default();
             self.used.store(self.layout.size(BatchDir::Spool)?.1 + own, Relaxed);
         }

@@ -1,5 +1,6 @@
 //! The store, on real files.
 
+mod groups;
 mod recovery;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,11 @@ fn open(dir: &Path) -> Store {
 fn accept(store: &Store, id: usize, at: u64) -> (OwnedFile, StoredBatch) {
     let stored = StoredBatch::fresh(batch(id), NOW + at);
     (store.accept(&stored).unwrap(), stored)
+}
+
+fn accept_group(store: &Store, ids: &[usize], at: u64) -> Vec<(OwnedFile, StoredBatch)> {
+    let stored: Vec<_> = ids.iter().map(|id| StoredBatch::fresh(batch(*id), NOW + at)).collect();
+    store.accept_group(&stored).unwrap().into_iter().zip(stored).collect()
 }
 
 /// Puts a batch into the spool.
@@ -276,6 +282,8 @@ fn oldest_files_come_first_and_memory_is_bounded() {
 #[derive(Clone, Debug)]
 enum Action {
     Send(usize),
+    /// Batches that are written together, perhaps the same one twice.
+    SendGroup(Vec<usize>),
     Park(usize),
     Arrive(usize),
     Take,
@@ -287,6 +295,7 @@ enum Action {
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let one = prop_oneof![
         4 => (0usize..6).prop_map(Action::Send),
+        2 => prop::collection::vec(0usize..5, 2..4).prop_map(Action::SendGroup),
         3 => (0usize..4).prop_map(Action::Park),
         2 => (0usize..4).prop_map(Action::Arrive),
         3 => Just(Action::Take),
@@ -314,6 +323,13 @@ proptest! {
                     arrived.remove(stored.batch.key());
                     taken.push((owned, stored));
                 }
+                Action::SendGroup(ids) => {
+                    for (owned, stored) in accept_group(&store, &ids, turn as u64 * 1_000) {
+                        accepted.insert(stored.batch.key().to_owned());
+                        arrived.remove(stored.batch.key());
+                        taken.push((owned, stored));
+                    }
+                }
                 Action::Park(at) if at < taken.len() => {
                     let (mut owned, stored) = taken.remove(at);
                     store.spool(&mut owned, &stored).unwrap();
@@ -324,8 +340,8 @@ proptest! {
                     arrived.insert(stored.batch.key().to_owned());
                 }
                 Action::Fail(at) if at < taken.len() => {
-                    let (owned, stored) = taken.remove(at);
-                    store.fail(&owned, stored.batch.key(), NOW).unwrap();
+                    let (mut owned, stored) = taken.remove(at);
+                    store.fail(&mut owned, stored.batch.key(), NOW).unwrap();
                 }
                 Action::Take => {
                     if let Some(listed) = waiting(&store).first() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ichido_core::Timestamp;
-use ichido_delivery::store::{BatchDir, Layout, Options, Store};
+use ichido_delivery::store::{BatchDir, Layout, Options, Store, is_group, read_group};
 use ichido_testkit::receiver::{Receiver, Reply};
 
 use crate::scratch;
@@ -52,11 +52,21 @@ fn batches(data: &Path) -> BTreeMap<String, Vec<(PathBuf, u32)>> {
             see(layout.dir(batch_dir).join(listed.file));
         }
     }
+    let mut groups = Vec::new();
     for dir in fs::read_dir(layout.inflight()).into_iter().flatten().flatten() {
         for entry in fs::read_dir(dir.path()).unwrap().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("spool_") {
                 see(entry.path());
+            } else if is_group(&name) {
+                groups.push(entry.path());
+            }
+        }
+    }
+    for path in groups {
+        for stored in read_group(&fs::read(&path).unwrap()).unwrap() {
+            for record in stored.batch.records() {
+                found.entry(record.key().to_owned()).or_default().push((path.clone(), stored.retry_count));
             }
         }
     }
@@ -87,16 +97,26 @@ fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Kills a process before operation number `at`, and lets the next process finish. Returns the operation.
-fn crash_at(at: usize) -> Option<String> {
+/// Runs a process until it is killed before operation number `at`. Returns the operation, or `None` if there is none.
+fn kill(dir: &Path, receiver: &Receiver, at: usize, fresh: bool) -> Option<String> {
+    let _ = fs::remove_file(dir.join("ops"));
+    let status = run(&Job { dir, port: receiver.address().port(), crash_at: Some(at), fresh });
+    let point = lines(&dir.join("ops")).get(at).cloned()?;
+    assert_eq!(status.signal(), Some(9), "{point}");
+    Some(point)
+}
+
+/// Kills a process before operation number `at`, and lets the next process finish. Returns the operation. With `again`,
+/// the next process is killed before that operation, and a third one finishes; then the result is its operation.
+fn crash_at(at: usize, again: Option<usize>) -> Option<String> {
     let dir = scratch();
     let data = dir.path().join("data");
     prepare(&data);
     let receiver = start_receiver();
-    let status =
-        run(&Job { dir: dir.path(), port: receiver.address().port(), crash_at: Some(at), fresh: true });
-    let point = lines(&dir.path().join("ops")).get(at).cloned()?;
-    assert_eq!(status.signal(), Some(9), "{point}");
+    let mut point = kill(dir.path(), &receiver, at, true)?;
+    if let Some(again) = again {
+        point = kill(dir.path(), &receiver, again, false)?;
+    }
 
     let counts = receiver.counts();
     let kept = batches(&data);
@@ -129,13 +149,13 @@ fn crash_at(at: usize) -> Option<String> {
     Some(point)
 }
 
-#[test]
-fn wherever_the_sender_is_killed_the_next_process_finishes_its_work() {
+/// Calls `crash` with every number until it returns `None`. Returns the number of calls, and the operations.
+fn everywhere(crash: impl Fn(usize) -> Option<String> + Sync) -> (usize, BTreeSet<String>) {
     let next = AtomicUsize::new(0);
-    let points: BTreeSet<String> = std::thread::scope(|scope| {
+    let points = std::thread::scope(|scope| {
         let worker = || {
             let mut points = BTreeSet::new();
-            while let Some(point) = crash_at(next.fetch_add(1, Relaxed)) {
+            while let Some(point) = crash(next.fetch_add(1, Relaxed)) {
                 points.insert(point);
             }
             points
@@ -143,8 +163,34 @@ fn wherever_the_sender_is_killed_the_next_process_finishes_its_work() {
         let workers = [(); 2].map(|()| scope.spawn(worker));
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
+    (next.load(Relaxed), points)
+}
+
+#[test]
+fn wherever_the_recovery_of_a_group_is_interrupted_the_next_process_finishes_it() {
+    // The group is on disk, and nothing of it was sent.
+    let all = scratch();
+    prepare(&all.path().join("data"));
+    let receiver = start_receiver();
+    run(&Job { dir: all.path(), port: receiver.address().port(), crash_at: None, fresh: true });
+    let ops = lines(&all.path().join("ops"));
+    let at = ops.iter().position(|point| point == "Rename group").unwrap() + 2;
+    let (_, points) = everywhere(|again| crash_at(at, Some(again)));
+    for point in ["Read group", "Create inflight", "Remove group", "SyncDir inflight", "Rename spool"] {
+        assert!(points.contains(point), "{point} is not among {points:?}");
+    }
+}
+
+#[test]
+fn wherever_the_sender_is_killed_the_next_process_finishes_its_work() {
+    let (crashes, points) = everywhere(|at| crash_at(at, None));
     // Operations that must be among the crash points.
     for point in [
+        "Create group",
+        "Write group",
+        "Sync group",
+        "Rename group",
+        "Remove group",
         "Create inflight",
         "Write inflight",
         "Sync inflight",
@@ -160,7 +206,7 @@ fn wherever_the_sender_is_killed_the_next_process_finishes_its_work() {
     ] {
         assert!(points.contains(point), "{point} is not among {points:?}");
     }
-    assert!(next.load(Relaxed) > 40, "{next:?}");
+    assert!(crashes > 60, "{crashes}");
 }
 
 #[test]

@@ -103,14 +103,14 @@ fn accept_batch(
     listed: &ListedFile,
     stored: &StoredBatch,
 ) -> Result<(), Failure> {
-    let Some(owned) = store.take(BatchDir::Failed, listed).map_err(Failure::usage_from)? else {
+    let Some(mut owned) = store.take(BatchDir::Failed, listed).map_err(Failure::usage_from)? else {
         return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
     };
     let entry =
         Entry { batch: &stored.batch, disposition: Disposition::Accepted, proof: None, attempts: &[] };
     let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
     if let Err(error) = written {
-        store.fail(&owned, stored.batch.key(), clock.now()).map_err(Failure::usage_from)?;
+        store.fail(&mut owned, stored.batch.key(), clock.now()).map_err(Failure::usage_from)?;
         return Err(Failure::internal(format!("cannot write a receipt: {error}; the batch stays in failed")));
     }
     store.remove(&owned).map_err(Failure::usage_from)

@@ -5,6 +5,7 @@ mod progress;
 
 use std::time::Duration;
 
+use ichido_delivery::Batch;
 use ichido_delivery::sender::{Error, Selection, Sender};
 use ichido_delivery::store::ListedFile;
 use indicatif::MultiProgress;
@@ -38,7 +39,7 @@ pub(super) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), F
     let mut is_complete = false;
     loop {
         let next = tokio::select! {
-            next = input.recv() => next,
+            next = input.next() => next,
             () = stop.cancelled() => break,
         };
         let Some(next) = next else {
@@ -89,12 +90,12 @@ enum NotTaken {
 /// Sends the next piece of input.
 async fn take(sender: &mut Sender, piece: Piece, progress: &mut Progress) -> Result<(), NotTaken> {
     let taken = match piece {
-        Piece::Batch(batch) => {
-            let records = batch.records();
-            let (count, bytes) =
-                (records.len(), records.iter().map(|record| record.json().len() + 1).sum::<usize>());
-            let sent = sender.send(batch).await;
-            progress.add(count as u64, bytes as u64);
+        Piece::Batches(batches) => {
+            let bytes = |batch: &Batch| batch.records().iter().map(|record| record.json().len() + 1).sum();
+            let sizes: Vec<(usize, usize)> =
+                batches.iter().map(|batch| (batch.records().len(), bytes(batch))).collect();
+            let sent = sender.send(batches).await;
+            sizes.iter().for_each(|(records, bytes)| progress.add(*records as u64, *bytes as u64));
             sent
         }
         Piece::Invalid { text, reason } => {
@@ -126,14 +127,16 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
     let mut input = read_input(&args.files, batch_size)?;
     let mut seen = DryRun::default();
     let mut failure = None;
-    while let Some(piece) = input.recv().await {
+    while let Some(piece) = input.next().await {
         match piece {
-            Piece::Batch(batch) => {
-                seen.batches += 1;
-                seen.records += batch.records().len() as u64;
-                if !args.json {
-                    let records = output::count(batch.records().len() as u64, "record", "records");
-                    outln!("{}  {records}", batch.key());
+            Piece::Batches(batches) => {
+                for batch in batches {
+                    seen.batches += 1;
+                    seen.records += batch.records().len() as u64;
+                    if !args.json {
+                        let records = output::count(batch.records().len() as u64, "record", "records");
+                        outln!("{}  {records}", batch.key());
+                    }
                 }
             }
             Piece::Invalid { reason, .. } => {

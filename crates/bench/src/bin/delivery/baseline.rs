@@ -1,7 +1,9 @@
-//! What `ichido send` is compared with: the same reader, batching and client, but nothing is stored. If it crashes,
-//! whatever is in its memory is lost.
+//! What `ichido send` is compared with: the same reader, batching and client, with as many requests under way, but
+//! nothing is stored. If it crashes, whatever is in its memory is lost.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::Timestamp;
@@ -14,30 +16,44 @@ use ichido_delivery::transport::{HttpTransport, Options, Transport};
 use ichido_delivery::{Batch, Batcher, Record};
 use secrecy::SecretString;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// As in `ichido send`.
-const AHEAD: usize = 2;
+const AHEAD: usize = 16;
 const BATCH: usize = 100;
 
-/// `bare URL FILE`
+/// `bare URL FILE CONCURRENCY`
 pub(crate) fn run(role: &[String]) {
-    let [name, url, file] = role else { panic!("unknown role {role:?}") };
+    let [name, url, file, concurrency] = role else { panic!("unknown role {role:?}") };
     assert_eq!(name, "bare");
+    let concurrency: NonZeroUsize = concurrency.parse().unwrap();
     let endpoint = Endpoint::parse("URL", url, true).unwrap();
-    let options =
-        Options { endpoint, timeout: Duration::from_secs(30), user_agent: "ichido-bench".to_owned() };
+    let options = Options {
+        endpoint,
+        timeout: Duration::from_secs(30),
+        user_agent: "ichido-bench".to_owned(),
+        concurrency,
+    };
     let token = Token::open(Source::Value(SecretString::from("bench-token"))).unwrap();
-    let transport = HttpTransport::new(options, &TlsRoots::default(), token).unwrap();
+    let transport = Arc::new(HttpTransport::new(options, &TlsRoots::default(), token).unwrap());
     let (sender, mut batches) = mpsc::channel(AHEAD);
     let file = PathBuf::from(file);
     let reader = std::thread::spawn(move || read(&file, &sender));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        let mut under_way = JoinSet::new();
         while let Some(batch) = batches.recv().await {
-            let request = Request::new(&batch, &Envelope::Plain, Timestamp(0), false);
-            let exchange = transport.post(&request).await;
-            assert_eq!(exchange.status(), Some(200), "{exchange:?}");
+            if under_way.len() == concurrency.get() {
+                under_way.join_next().await.unwrap().unwrap();
+            }
+            let transport = transport.clone();
+            under_way.spawn(async move {
+                let request = Request::new(&batch, &Envelope::Plain, Timestamp(0), false);
+                let exchange = transport.post(&request).await;
+                assert_eq!(exchange.status(), Some(200), "{exchange:?}");
+            });
         }
+        under_way.join_all().await;
     });
     reader.join().unwrap();
 }

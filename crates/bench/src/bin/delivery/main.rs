@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! delivery-bench [--quick] [NAME…]       needs `ichido` in the same directory; `cargo xtask bench delivery` builds both
-//! NAME: scan resend many send
+//! NAME: scan resend many send far
 //! ```
 //!
 //! Each figure covers whole processes of the real command, from start to exit, with default settings and their log
@@ -23,11 +23,12 @@ mod measurements;
 
 use ichido_bench::options::{self, Measurement};
 
-const MEASUREMENTS: [(&str, Measurement); 4] = [
+const MEASUREMENTS: [(&str, Measurement); 5] = [
     ("scan", measurements::scan),
     ("resend", measurements::resend),
     ("many", measurements::many),
     ("send", measurements::send),
+    ("far", measurements::far),
 ];
 
 fn main() {

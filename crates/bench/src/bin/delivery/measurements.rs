@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use ichido_bench::command::{ProcessStats, ichido, run, until_first};
 use ichido_bench::median::{median, ratio};
@@ -11,6 +12,10 @@ use ichido_bench::receiver::Receiver;
 use ichido_bench::records::{fill, lines};
 use ichido_bench::table::Table;
 
+/// The default of `SEND_CONCURRENCY`.
+const CONCURRENCY: &str = "4";
+/// How far away the receiver of [`far`] is.
+const FAR: Duration = Duration::from_millis(50);
 const FILES: u64 = 1_000;
 const MANY_FILES: u64 = 100_000;
 /// The most memory that a command may need.
@@ -95,19 +100,21 @@ pub(crate) fn send(options: &Options, table: &mut Table) {
         assert_eq!(receiver.seen().0, records.div_ceil(100));
         took
     };
-    let bare = || {
+    let bare = |concurrency: &str| {
         receiver.clear();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([ROLE, "bare", &receiver.url(), input]);
+        command.args([ROLE, "bare", &receiver.url(), input, concurrency]);
         let took = run(command);
         assert_eq!(receiver.seen().0, records.div_ceil(100));
         took
     };
     let (mut ours, mut theirs, mut in_memory) = (Vec::new(), Vec::new(), Vec::new());
+    let mut theirs_in_turn = Vec::new();
     let memory = tempfile::tempdir_in("/dev/shm").ok();
     // A full round takes long, so there are fewer.
     for _ in 0..options.rounds.div_ceil(3) {
-        theirs.push(bare());
+        theirs.push(bare(CONCURRENCY));
+        theirs_in_turn.push(bare("1"));
         ours.push(durable(dir.path()));
         in_memory.extend(memory.as_ref().map(|memory| durable(memory.path())));
     }
@@ -118,10 +125,38 @@ pub(crate) fn send(options: &Options, table: &mut Table) {
     table.note(format!("{what}: baseline without copies"), rate(&theirs));
     let times = |took: &[ProcessStats]| took.iter().map(|took| took.seconds).collect::<Vec<_>>();
     let cost = ratio(&times(&ours), &times(&theirs));
-    table.note(format!("{what}: time, send / baseline"), format!("{cost:.2}"));
+    table.at_most(format!("{what}: time, send / baseline"), cost, "", 1.8);
+    let cost = ratio(&times(&ours), &times(&theirs_in_turn));
+    table.note(format!("{what}: the same, baseline with one request at a time"), format!("{cost:.2}"));
     if !in_memory.is_empty() {
         let cost = ratio(&times(&in_memory), &times(&theirs));
         table.note(format!("{what}: the same, DATA_DIR in memory"), format!("{cost:.2}"));
     }
     table.note("write and fdatasync, median", format!("{:.2} ms", sync_ms(dir.path())));
+}
+
+/// Sends batches to a receiver that is far away, one at a time and 16 at a time.
+pub(crate) fn far(options: &Options, table: &mut Table) {
+    let receiver = Receiver::with_delay(FAR);
+    // The run with 16 at a time sends 16 times as many, so both take about the same time.
+    let batches = options.many / 50_000;
+    let batches_per_second = |concurrency: &str, batches: u64| {
+        let dir = scratch();
+        let input = lines(dir.path(), batches * 100, 100);
+        receiver.clear();
+        let mut command = ichido(&["send", input.to_str().unwrap()], dir.path(), &receiver);
+        command.env("SEND_CONCURRENCY", concurrency);
+        let took = run(command);
+        assert_eq!(receiver.seen().0, batches);
+        batches as f64 / took.seconds
+    };
+    let (mut in_turn, mut overlapping) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds.div_ceil(3) {
+        in_turn.push(batches_per_second("1", batches));
+        overlapping.push(batches_per_second("16", batches * 16));
+    }
+    let gain = ratio(&overlapping, &in_turn);
+    table.note("receiver 50 ms away, one request at a time", format!("{:.1} batches/s", median(in_turn)));
+    table.note("receiver 50 ms away, 16 requests at a time", format!("{:.0} batches/s", median(overlapping)));
+    table.at_least("receiver 50 ms away: 16 at a time / one at a time", gain, "", 10.0);
 }

@@ -32,6 +32,10 @@ impl Store {
         let reading = |error| Error::io("read", &dir, error);
         let mut recovered = 0;
         for abandoned in process_dir::abandoned(&dir, self.process_dir.path()).map_err(reading)? {
+            if let Err(error) = self.unpack_groups(&abandoned) {
+                tracing::error!(%error, "cannot recover the batches of a crashed process yet");
+                continue;
+            }
             let files: Vec<(String, FileName)> = abandoned
                 .files()
                 .map_err(reading)?

@@ -60,6 +60,7 @@ impl Faults for CrashingDisk {
         let area = match path.to_string_lossy() {
             text if text.contains("notices") => "notices",
             text if text.contains("receipts") => "receipts",
+            text if text.contains("group_") => "group",
             text if text.contains(".inflight") => "inflight",
             text if text.contains("failed") => "failed",
             _ => "spool",
@@ -121,7 +122,7 @@ async fn child_sends_until_it_is_killed() {
     let token = Token::open(settings.token.clone()).unwrap();
     let deps = Dependencies {
         store,
-        transport: Box::new(
+        transport: Arc::new(
             HttpTransport::new(settings.transport.clone(), &TlsRoots::default(), token).unwrap(),
         ),
         notifier: Arc::new(Notifier::new(notices, "http://127.0.0.1")),
@@ -132,10 +133,14 @@ async fn child_sends_until_it_is_killed() {
     let mut sender = Sender::new(&settings, deps);
     sender.resend(&Selection::due()).await.unwrap();
     if std::env::var(FRESH).unwrap() == "yes" {
-        for ids in [&["good-one"][..], &["good-two", "bad-two"], &["down-new"]] {
-            let record = |id: &&str| Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
-            sender.send(Batch::new(ids.iter().map(record).collect())).await.unwrap();
-            ids.iter().for_each(|id| append(&dir.join("accepted"), id));
+        let record = |id: &&str| Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
+        let batch = |ids: &&[&str]| Batch::new(ids.iter().map(record).collect());
+        for group in [
+            &[&["good-one"][..]][..],
+            &[&["good-two", "bad-two"], &["good-three"], &["down-new"], &["good-four"]],
+        ] {
+            sender.send(group.iter().map(batch).collect()).await.unwrap();
+            group.iter().copied().flatten().for_each(|id| append(&dir.join("accepted"), id));
         }
     }
     sender.finish().await;

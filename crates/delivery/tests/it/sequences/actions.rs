@@ -32,6 +32,22 @@ pub(crate) struct Scenario {
     pub(crate) window: bool,
     /// Requests per second.
     pub(crate) rate: u32,
+    /// How requests overlap.
+    pub(crate) overlap: Overlap,
+}
+
+/// How requests overlap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overlap {
+    /// `SEND_CONCURRENCY`
+    pub(crate) concurrency: usize,
+    /// How long after a request its response arrives.
+    pub(crate) latency_ms: u64,
+}
+
+pub(crate) fn overlap() -> impl Strategy<Value = Overlap> {
+    (1usize..5, prop::sample::select(vec![0u64, 50]))
+        .prop_map(|(concurrency, latency_ms)| Overlap { concurrency, latency_ms })
 }
 
 impl Default for Scenario {
@@ -46,6 +62,7 @@ impl Default for Scenario {
             max_bytes: 0,
             window: false,
             rate: 0,
+            overlap: Overlap { concurrency: 4, latency_ms: 0 },
         }
     }
 }
@@ -54,6 +71,8 @@ impl Default for Scenario {
 pub(crate) enum Action {
     /// A caller sends a batch.
     Send(usize),
+    /// A caller sends several batches together, perhaps the same one twice.
+    SendGroup(Vec<usize>),
     /// A caller sends an invalid input item.
     Invalid(u8),
     /// The process makes a pass over the spool.
@@ -88,7 +107,8 @@ pub(crate) enum Action {
 
 pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
     let one = prop_oneof![
-        12 => (0..BATCHES.len()).prop_map(Action::Send),
+        6 => (0..BATCHES.len()).prop_map(Action::Send),
+        6 => prop::collection::vec(0..BATCHES.len(), 2..6).prop_map(Action::SendGroup),
         1 => (0u8..3).prop_map(Action::Invalid),
         8 => Just(Action::Pass),
         2 => Just(Action::Stop),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ichido_delivery::store::{BatchDir, Layout};
 
-use super::actions::{Action, Scenario};
+use super::actions::{Action, Overlap, Scenario};
 use super::world::World;
 
 const BATCHES: usize = 300;
@@ -35,12 +35,17 @@ fn all_batches_are_delivered_in_one_run_and_few_requests_are_rejected() {
 
 #[test]
 fn receiver_that_rejects_everything_is_soon_left_alone() {
-    let mut world = World::new(Scenario::default());
+    // MAX_RETRIES is 2: three requests, a little more than a second apart. Those that are under way together count once.
+    left_alone(Overlap { concurrency: 1, latency_ms: 50 }, 3);
+    left_alone(Overlap { concurrency: 4, latency_ms: 50 }, 3 + 3);
+}
+
+fn left_alone(overlap: Overlap, requests: usize) {
+    let mut world = World::new(Scenario { overlap, ..Scenario::default() });
     world.receiver.state().requests_per_second_max = Some(0);
     let begun = world.steady();
     world.send_many(50);
-    // MAX_RETRIES is 2: three requests, a little more than a second apart.
-    assert_eq!(world.receiver.state().seen.len(), 3);
+    assert_eq!(world.receiver.state().seen.len(), requests);
     let took = world.steady() - begun;
     assert!(took < Duration::from_secs(10), "{took:?}");
     let layout = Layout::new(&world.data());

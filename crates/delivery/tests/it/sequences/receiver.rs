@@ -86,6 +86,10 @@ pub(crate) struct State {
     pub(crate) limited: Vec<Duration>,
     /// When each request arrived, by the steady clock, and its first record.
     pub(crate) seen: Vec<(Duration, String)>,
+    /// How long after a request its response arrives.
+    pub(crate) latency: Duration,
+    /// The most requests of one process that were under way.
+    pub(crate) most_under_way: usize,
 }
 
 impl Receiver {
@@ -191,18 +195,50 @@ pub(crate) struct SimulatedTransport {
     injector: Arc<FaultInjector>,
     clock: Arc<dyn Clock>,
     token: Token,
+    concurrency: usize,
+    /// The keys of the requests under way.
+    under_way: Mutex<Vec<String>>,
 }
 
 impl SimulatedTransport {
-    pub(crate) fn new(receiver: Arc<Receiver>, injector: Arc<FaultInjector>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        receiver: Arc<Receiver>,
+        injector: Arc<FaultInjector>,
+        clock: Arc<dyn Clock>,
+        concurrency: usize,
+    ) -> Self {
         let token = Token::open(Source::Value("a-token".into())).unwrap();
-        Self { receiver, injector, clock, token }
+        Self { receiver, injector, clock, token, concurrency, under_way: Mutex::default() }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Vec<String>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait::async_trait]
 impl Transport for SimulatedTransport {
     async fn post(&self, request: &Request) -> Exchange {
+        {
+            let mut under_way = self.under_way();
+            assert!(!under_way.contains(&request.key), "{} is under way twice", request.key);
+            under_way.push(request.key.clone());
+            assert!(under_way.len() <= self.concurrency, "{under_way:?}");
+            let mut state = self.receiver.state();
+            state.most_under_way = state.most_under_way.max(under_way.len());
+        }
+        let exchange = self.exchange(request).await;
+        self.under_way().retain(|key| *key != request.key);
+        exchange
+    }
+
+    fn token(&self) -> &Token {
+        &self.token
+    }
+}
+
+impl SimulatedTransport {
+    async fn exchange(&self, request: &Request) -> Exchange {
         let (key, ids) = read(request);
         let behavior = {
             let mut state = self.receiver.state();
@@ -218,20 +254,35 @@ impl Transport for SimulatedTransport {
         let transport_error =
             |kind, sent| Exchange::Failed(TransportError { kind, message: format!("{kind:?}"), sent });
         let take = |half| self.receiver.state().accept(&key, &ids, half);
+        let latency = self.receiver.state().latency;
+        let respond = async || {
+            if !latency.is_zero() {
+                tokio::time::sleep(latency).await;
+            }
+        };
         match behavior {
-            Behavior::Accept => Exchange::Responded(take(false)),
-            Behavior::Half => Exchange::Responded(take(true)),
+            Behavior::Accept | Behavior::Half => {
+                let response = take(behavior == Behavior::Half);
+                respond().await;
+                Exchange::Responded(response)
+            }
             Behavior::AcceptAndDisconnect => {
                 take(false);
+                respond().await;
                 transport_error(TransportErrorKind::Network, BodySent::Complete)
             }
             Behavior::AcceptAndCrash => {
                 take(false);
+                respond().await;
                 self.injector.crash()
             }
             Behavior::Crash => self.injector.crash(),
-            Behavior::Status(status) => Exchange::Responded(response(status, String::new())),
+            Behavior::Status(status) => {
+                respond().await;
+                Exchange::Responded(response(status, String::new()))
+            }
             Behavior::RetryAfter(status, seconds) => {
+                respond().await;
                 let retry_after = Some(seconds.to_string());
                 Exchange::Responded(Response { retry_after, ..response(status, String::new()) })
             }
@@ -247,10 +298,6 @@ impl Transport for SimulatedTransport {
             Behavior::Disconnect => transport_error(TransportErrorKind::Network, BodySent::Partial),
             Behavior::Tls => transport_error(TransportErrorKind::Tls, BodySent::Partial),
         }
-    }
-
-    fn token(&self) -> &Token {
-        &self.token
     }
 }
 

@@ -15,7 +15,7 @@ use ichido_delivery::notice::{Channel, Failure, Message, Notices};
 use ichido_delivery::notifier::Notifier;
 use ichido_delivery::sender::{Dependencies, Selection, Sender};
 use ichido_delivery::settings::{Identity, Raw, RawEnvelope, Settings};
-use ichido_delivery::store::{BatchDir, Layout, Store, fsck};
+use ichido_delivery::store::{BatchDir, Layout, Store, StoredBatch, fsck, is_group, read_group};
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
 
@@ -119,6 +119,7 @@ impl World {
             state.dedup = scenario.dedup;
             state.by_record = scenario.by_record;
             state.accepts_token = true;
+            state.latency = Duration::from_millis(scenario.overlap.latency_ms);
         }
         Self {
             dir: crate::scratch(),
@@ -138,7 +139,8 @@ impl World {
 
     pub(crate) fn play(&mut self, action: &Action) {
         match action {
-            Action::Send(batch) => self.send(*batch),
+            Action::Send(batch) => self.send(&[*batch]),
+            Action::SendGroup(batches) => self.send(batches),
             Action::Invalid(line) => {
                 let (text, reason) = (format!("{{\"torn{line}"), format!("input, line {line}: no JSON"));
                 self.with_process(async |sender| drop(sender.reject_input(&text, &reason)));
@@ -181,10 +183,12 @@ impl World {
         }
     }
 
-    fn send(&mut self, number: usize) {
-        let taken = self.with_process(async |sender| sender.send(batch(number)).await.is_ok());
+    fn send(&mut self, numbers: &[usize]) {
+        let batches = numbers.iter().map(|number| batch(*number)).collect();
+        let taken = self.with_process(async |sender| sender.send(batches).await.is_ok());
         if taken == Some(true) {
-            self.accepted.extend((0..BATCHES[number]).map(|index| id(number, index)));
+            let ids = |number: usize| (0..BATCHES[number]).map(move |index| id(number, index));
+            self.accepted.extend(numbers.iter().flat_map(|number| ids(*number)));
         }
     }
 
@@ -192,9 +196,14 @@ impl World {
     pub(crate) fn send_many(&mut self, batches: usize) {
         for number in 0..batches {
             let record = Record::parse(&format!(r#"{{"source_event_id":"m{number}"}}"#)).unwrap();
-            self.with_process(async |sender| sender.send(Batch::new(vec![record])).await.unwrap());
+            self.with_process(async |sender| sender.send(vec![Batch::new(vec![record])]).await.unwrap());
         }
         self.finish();
+    }
+
+    /// Why the lane of the running process is held.
+    pub(crate) fn held(&self) -> Option<String> {
+        self.process.as_ref().and_then(|process| process.sender.held().map(str::to_owned))
     }
 
     /// The steady clock.
@@ -255,10 +264,11 @@ impl World {
         let stop = CancellationToken::new();
         let deps = Dependencies {
             store,
-            transport: Box::new(SimulatedTransport::new(
+            transport: Arc::new(SimulatedTransport::new(
                 self.receiver.clone(),
                 injector.clone(),
                 clock.clone(),
+                self.settings.transport.concurrency.get(),
             )),
             notifier: Arc::new(Notifier::new(notices, "https://receiver.example")),
             clock,
@@ -368,10 +378,16 @@ impl World {
         self.dir.path().join("data")
     }
 
-    /// The records in all complete files, in any directory.
+    /// The records in all complete files and groups, in any directory.
     fn on_disk(&self) -> BTreeSet<String> {
-        let all = ["spool", "failed"].into_iter().flat_map(|dir| files(&self.data().join(dir)));
-        all.filter(|path| is_complete(path)).flat_map(|path| ids_in(&path)).collect()
+        let all = || ["spool", "failed"].into_iter().flat_map(|dir| files(&self.data().join(dir)));
+        let in_groups = all().filter(|path| is_group(&path.file_name().unwrap().to_string_lossy()));
+        let in_groups = in_groups.flat_map(|path| read_group(&fs::read(path).unwrap()).unwrap());
+        let keys = |stored: StoredBatch| -> Vec<String> {
+            stored.batch.records().iter().map(|record| record.key().to_owned()).collect()
+        };
+        let in_files = all().filter(|path| is_complete(path)).flat_map(|path| ids_in(&path));
+        in_files.chain(in_groups.flat_map(keys)).collect()
     }
 }
 
@@ -385,6 +401,7 @@ fn settings(scenario: Scenario) -> Settings {
         spool_max_bytes: scenario.max_bytes.into(),
         retry_jitter: true,
         send_rate_per_second: scenario.rate,
+        send_concurrency: scenario.overlap.concurrency,
         envelope: match scenario.dedup {
             Dedup::RecordsBare => RawEnvelope::ApiMeter,
             Dedup::Batches | Dedup::BatchesBare => RawEnvelope::Plain,

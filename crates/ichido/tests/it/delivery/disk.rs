@@ -242,7 +242,9 @@ fn large_spool_is_sent_oldest_first_and_does_not_delay_new_batches() {
         "e0" => Reply::Status(500, String::new()),
         _ => Reply::AcceptAndDelay(std::time::Duration::from_millis(2)),
     });
-    let settings = [("DATA_DIR", data.path().to_str().unwrap()), ("MAX_RETRIES", "0")];
+    // With several requests under way, the receiver may see them in another order.
+    let settings =
+        [("DATA_DIR", data.path().to_str().unwrap()), ("MAX_RETRIES", "0"), ("SEND_CONCURRENCY", "1")];
     let daemon =
         Process::start(fixture.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"))
             .unwrap();

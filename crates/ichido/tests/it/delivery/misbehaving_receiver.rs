@@ -38,7 +38,9 @@ fn uniform_rejection_holds_the_lane() {
     let run = fixture.send(300, &[]);
     run.exits_with(3);
     assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
-    assert_eq!(fixture.receiver.batch_count(), 13, "bisected down to the first record of each half");
+    // One batch is bisected down to the first record of each half. The others may be under way.
+    let requests = fixture.receiver.batch_count();
+    assert!((13..=15).contains(&requests), "{requests}");
     assert!(fixture.files("failed").is_empty());
     let waiting: usize =
         fixture.files("spool").iter().map(|(_, file)| file["records"].as_array().unwrap().len()).sum();

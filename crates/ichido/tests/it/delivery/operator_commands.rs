@@ -183,7 +183,8 @@ fn commands_do_not_block_while_a_daemon_runs() {
             false => Reply::Accept,
         }
     });
-    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"])).unwrap();
+    let mut command = fixture.command(&["run", "--admin", "off"]);
+    let mut daemon = Process::start(command.env("SEND_CONCURRENCY", "1")).unwrap();
     eventually("the request of the daemon", || stuck.lock().unwrap().is_some().then_some(()));
     let started = Instant::now();
     let listing: Value =

@@ -67,7 +67,8 @@ fn spooled_batches_are_resent_first_and_oldest_first() {
     fixture.receiver.on_batch(|_| Reply::Accept);
     let requests_before = fixture.receiver.batch_count();
     let file = fixture.input(3..4);
-    fixture.run(&["send", file.to_str().unwrap()], &[]).exits_with(0);
+    // With several requests under way, the receiver may see them in another order.
+    fixture.run(&["send", file.to_str().unwrap()], &[("SEND_CONCURRENCY", "1")]).exits_with(0);
     let order: Vec<String> =
         fixture.receiver.batches()[requests_before..].iter().map(|request| request.ids[0].clone()).collect();
     assert_eq!(order, ["e0", "e1", "e2", "e3"]);
@@ -96,11 +97,13 @@ fn outage_does_not_cost_every_batch_an_attempt() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(30, &[("BATCH_SIZE", "1"), NO_RETRIES]).exits_with(3);
-    assert_eq!(fixture.receiver.batch_count(), 3, "after three failed batches in a row nothing more is sent");
+    // After three failed batches in a row nothing more is sent. Up to three others were under way then.
+    let tried = fixture.receiver.batch_count();
+    assert!((3..=6).contains(&tried), "{tried}");
     assert_eq!(fixture.files("spool").len(), 30);
     fixture.run(&["spool", "resend"], &[NO_RETRIES]).exits_with(3);
     let charged = fixture.files("spool").iter().filter(|(_, file)| file["retryCount"] != 0).count();
-    assert_eq!(charged, 3);
+    assert!((3..=6).contains(&charged), "{charged}");
     fixture.receiver.on_batch(|_| Reply::Accept);
     fixture.run(&["spool", "resend"], &[]).exits_with(0);
     fixture.receiver.assert_each_record_once(30);
@@ -129,7 +132,8 @@ fn rejected_token_holds_the_lane_until_it_changes() {
         "{}",
         run.stderr
     );
-    assert_eq!(fixture.receiver.batch_count(), 1, "only the first batch is tried");
+    let tried = fixture.receiver.batch_count();
+    assert!((1..=4).contains(&tried), "only those that are under way are tried: {tried}");
     assert_eq!(fixture.files("spool").len(), 501, "the rest of the input is spooled");
     assert!(
         fixture.files("spool").iter().all(|(_, file)| file["retryCount"] == 0),
@@ -137,7 +141,7 @@ fn rejected_token_holds_the_lane_until_it_changes() {
     );
     std::fs::write(&token, "new-token").unwrap();
     with_file(&["spool", "resend"]).exits_with(0);
-    assert_eq!(fixture.receiver.batch_count(), 502, "each batch is sent once");
+    assert_eq!(fixture.receiver.batch_count(), 501 + tried, "each batch is sent once");
     fixture.receiver.assert_each_record_once(502);
 }
 
