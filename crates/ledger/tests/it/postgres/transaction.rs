@@ -126,7 +126,8 @@ async fn completions_of_others_do_not_wait_for_a_transaction() {
     let ledger = Arc::new(Postgres::connect(&shop.test_schema.url()).await.unwrap());
     let transaction = shop.order(&key, token).await.unwrap();
     let done = Settle::Complete(Outcome::kept("done"));
-    let blocked: Vec<_> = (0..20)
+    // Each of them takes a connection of the pool, which has 16.
+    let blocked: Vec<_> = (0..8)
         .map(|_| {
             let (ledger, key, done) = (ledger.clone(), key.clone(), done.clone());
             tokio::spawn(async move { ledger.settle(&key, token, &done).await })
