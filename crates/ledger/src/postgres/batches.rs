@@ -4,29 +4,21 @@
 //! that was found, or with a statement for that claim alone.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Index, Outcome, Record, Timestamp, Token};
 use tokio_postgres::Row;
 
-use super::connections::{Connections, Param};
-use super::marks::mark_all;
+use super::connections::Param;
+use super::mark_rows::mark_all;
 use super::row::{self, Found, column, corrupt_column};
-use super::statements::Statements;
+use super::server::Server;
 use super::values::{Grants, Times, Values, outcome};
 use crate::coalesce::{Batch, Coalescer};
 use crate::{Error, Kind, Result};
 
 /// Rows of one statement.
 const CALLS_MAX: usize = 512;
-
-/// The server, as batches use it.
-#[derive(Clone)]
-pub(super) struct Server {
-    pub(super) connections: Arc<Connections>,
-    pub(super) sql: Arc<Statements>,
-}
 
 pub(super) struct Batches {
     pub(super) claims: Coalescer<Claims>,

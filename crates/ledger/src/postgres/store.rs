@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use ichido_postgres::Address;
 
-use super::batches::{Batches, Server};
+use super::batches::Batches;
 use super::connections::Connections;
 use super::health::Health;
 use super::schema;
+use super::server::Server;
 use super::statements::Statements;
 use crate::{Result, Survives};
 
