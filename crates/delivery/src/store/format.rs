@@ -34,7 +34,7 @@ pub const FILE_BYTES_MAX: u64 = 64 << 20;
 const FORMAT: u64 = 1;
 /// Number of attempts that are kept; the oldest are dropped.
 const ATTEMPTS_MAX: usize = 40;
-const CHECKSUM: &str = ",\"checksum\":\"sha256:";
+pub(super) const CHECKSUM: &str = ",\"checksum\":\"sha256:";
 const SUM_DIGITS: usize = 64;
 
 /// A batch with its history.

@@ -174,7 +174,7 @@ impl Store {
             let failed = |error| Error::io("unpack", &path, error);
             let bytes = self.disk.read(&path, FILE_BYTES_MAX).map_err(failed)?;
             for entry in group_file::parse(&bytes).map_err(|corrupt| failed(invalid(&corrupt)))? {
-                match self.disk.create(dir, entry.file, seal(entry.text.to_owned()).as_bytes()) {
+                match self.disk.create(dir, entry.file, entry.sealed().as_bytes()) {
                     // The process crashed after it had extracted the entry.
                     Err(error) if already_exists(&error) => {}
                     other => other.map_err(failed)?,

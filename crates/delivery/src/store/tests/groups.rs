@@ -1,5 +1,7 @@
 //! Batches that are written together.
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::history::RequestState;
 
@@ -78,24 +80,42 @@ fn file_never_gets_the_name_of_a_batch_in_a_group() {
     assert_eq!(keys(&next, BatchDir::Spool), sorted([1, 1, 2, 2]));
 }
 
-#[test]
-fn group_that_is_damaged_is_left_alone_and_reported() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
+/// Leaves a group of two batches behind, with one damaged byte.
+fn damaged_group(dir: &Path, damaged: impl Fn(&[u8]) -> usize) -> (PathBuf, Vec<u8>) {
+    let store = open(dir);
     accept_group(&store, &[1, 2], 0);
     let abandoned = names(&store.layout().inflight()).into_iter().next().unwrap();
     let path = store.layout().inflight().join(abandoned).join("group_1");
-    drop(store);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let at = bytes.len() - 10;
-    bytes[at] ^= 1;
-    std::fs::write(&path, &bytes).unwrap();
-    let next = open(dir.path());
-    assert!(waiting(&next).is_empty());
+    let bytes = std::fs::read(&path).unwrap();
+    let mut broken = bytes.clone();
+    broken[damaged(&bytes)] ^= 1;
+    std::fs::write(&path, &broken).unwrap();
+    (path, bytes)
+}
+
+/// The damaged batch is a file without a checksum, which a pass moves to failed.
+#[test]
+fn damaged_batch_does_not_keep_its_group_from_recovery() {
+    let dir = tempfile::tempdir().unwrap();
+    damaged_group(dir.path(), |bytes| bytes.len() - 10);
+    let store = open(dir.path());
+    let read = |listed: &ListedFile| store.layout().read(BatchDir::Spool, listed).unwrap();
+    let found: Vec<_> = waiting(&store).iter().map(read).collect();
+    let whole: Vec<_> = found.iter().flatten().map(|stored| stored.batch.key()).collect();
+    assert_eq!((found.len(), whole), (2, vec![batch(1).key()]));
+    assert!(inflight(&store).is_empty());
+}
+
+#[test]
+fn group_whose_structure_is_damaged_is_left_alone_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    // A digit of the length.
+    let (path, bytes) = damaged_group(dir.path(), |_| "+ 3f2a91bc 00".len());
+    let store = open(dir.path());
+    assert!(waiting(&store).is_empty());
     assert!(path.exists(), "what cannot be read is kept");
-    bytes[at] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(next.recover().unwrap(), 2, "after the repair");
+    assert_eq!(store.recover().unwrap(), 2, "after the repair");
 }
 
 #[test]
