@@ -38,10 +38,13 @@ pub(super) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), F
     let mut progress = Progress::start(screen, &args.files);
     let mut is_complete = false;
     loop {
-        let next = tokio::select! {
-            next = input.next() => next,
-            () = stop.cancelled() => break,
-        };
+        let next = sender.work_until(async {
+            tokio::select! {
+                next = input.next() => Some(next),
+                () = stop.cancelled() => None,
+            }
+        });
+        let Some(next) = next.await else { break };
         let Some(next) = next else {
             is_complete = true;
             break;
