@@ -32,8 +32,13 @@ impl Process {
     /// Starts this program in another role.
     pub fn role(arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.arg(ROLE).args(arguments);
+        Self::reporting(command)
+    }
+
+    /// Starts a program that prints its port on a line once it listens, and exits when its standard input closes.
+    pub fn reporting(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = ([127, 0, 0, 1], line.trim().parse().expect("the process did not start")).into();
@@ -42,6 +47,11 @@ impl Process {
 
     pub fn service() -> Self {
         Self::role(&["service"])
+    }
+
+    /// A service that responds with this many bytes of JSON.
+    pub fn service_of(bytes: u64) -> Self {
+        Self::role(&["service", &bytes.to_string()])
     }
 
     pub fn proxy(service: &Self) -> Self {
@@ -131,6 +141,11 @@ impl Process {
             .current_dir(std::env::temp_dir())
             .stderr(Stdio::null());
         Self::wait_until_listening(command.spawn().unwrap(), address, None)
+    }
+
+    /// Starts a program and waits until it listens. Its files are removed after it.
+    pub fn listening(mut command: Command, address: SocketAddr, files: tempfile::TempDir) -> Self {
+        Self::wait_until_listening(command.spawn().unwrap(), address, Some(files))
     }
 
     fn wait_until_listening(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
@@ -268,6 +283,7 @@ pub fn sync_ms(dir: &Path) -> f64 {
     crate::median::median(took.collect())
 }
 
-fn free_address() -> SocketAddr {
+/// An address that nothing listens on.
+pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
