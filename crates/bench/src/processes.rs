@@ -95,8 +95,9 @@ impl Process {
 
     /// The gateway on a ledger, with default settings except for its ports.
     pub fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
-        let (child, address, admin) = spawn_gateway(service, ledger, more);
-        let mut process = Self::wait_until_listening(child, address, None);
+        let dir = tempfile::tempdir().unwrap();
+        let (child, address, admin) = spawn_gateway(service, ledger, more, dir.path());
+        let mut process = Self::wait_until_listening(child, address, Some(dir));
         process.admin = Some(admin);
         process
     }
@@ -195,7 +196,13 @@ pub struct Settings<'a> {
     pub no_history: bool,
 }
 
-fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
+/// Starts a gateway in a directory, where it may create a journal. Gateways cannot share one.
+fn spawn_gateway(
+    service: &Process,
+    ledger: &str,
+    more: &Settings<'_>,
+    dir: &Path,
+) -> (Child, SocketAddr, SocketAddr) {
     let (address, admin) = (free_address(), free_address());
     let program = std::env::current_exe().unwrap().with_file_name("ichido");
     let mut command = Command::new(program);
@@ -206,8 +213,7 @@ fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child
         .env_clear()
         .envs(more.log_level.map(|level| ("LOG_LEVEL", level)))
         .envs(more.no_history.then_some(("ICHIDO_HISTORY_DIR", "off")))
-        // Where it may create a journal.
-        .current_dir(std::env::temp_dir())
+        .current_dir(dir)
         .stderr(Stdio::null());
     (command.spawn().unwrap(), address, admin)
 }
@@ -253,7 +259,7 @@ pub fn get(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
 /// Returns the time from the start of a gateway to its first response from the upstream.
 pub fn time_to_first_response(service: &Process, ledger: &str) -> Duration {
     let started = Instant::now();
-    let (child, address, _) = spawn_gateway(service, ledger, &Settings::default());
+    let (child, address, _) = spawn_gateway(service, ledger, &Settings::default(), &std::env::temp_dir());
     let mut stream = loop {
         match TcpStream::connect(address) {
             Ok(stream) => break stream,

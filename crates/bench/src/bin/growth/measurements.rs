@@ -41,7 +41,6 @@ fn one(options: &Options, workload: &impl Workload, process: &Process) -> Series
 pub(crate) fn keys(options: &Options, table: &mut Table) {
     let dir = scratch();
     let service = Process::service();
-    // All but the first are filled; the first requests load the programs.
     let most = if options.many < 1_000_000 { 1_000_000 } else { 10_000_000 };
     let steps =
         std::iter::successors(Some(10_000_u64), |keys| Some(keys * 10)).take_while(|keys| *keys <= most);
@@ -52,8 +51,7 @@ pub(crate) fn keys(options: &Options, table: &mut Table) {
         fill(&file(&dir), filled..until);
         filled = until;
         let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
-        let name = fresh_name();
-        let first = Load::New.send_named(&name, &gateway, CONNECTIONS, Duration::from_secs(1)).requests;
+        let Run { name, requests: first } = first_run(&gateway);
         let series = one(options, &Load::New, &gateway);
         added += first + (series.rates.iter().sum::<f64>() * options.time.as_secs_f64()) as u64;
         new.push((keys as f64, note(table, format!("{keys} keys: first time"), &series)));
@@ -64,6 +62,17 @@ pub(crate) fn keys(options: &Options, table: &mut Table) {
     }
     let plot = Plot { title: "Keys in a file ledger", x: "keys before the measurement", y: CPU };
     plot.write("growth-keys", &[("first time", new), ("replay", replayed)]);
+}
+
+/// Sends requests until there are responses: a gateway accepts connections while it opens a large ledger.
+fn first_run(gateway: &Process) -> Run {
+    loop {
+        let name = fresh_name();
+        let requests = Load::New.send_named(&name, gateway, CONNECTIONS, Duration::from_secs(1)).requests;
+        if requests > 0 {
+            return Run { name, requests };
+        }
+    }
 }
 
 /// Several gateways that share a server ledger, and 64 connections.
