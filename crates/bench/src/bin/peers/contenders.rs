@@ -92,7 +92,10 @@ pub(crate) fn restate() -> Result<Peer, String> {
 
 pub(crate) fn powertools() -> Result<Peer, String> {
     let url = variable(DYNAMODB)?;
-    Ok(Peer::alone(python(&[&url])?, "once; after a crash a retry runs again. This DynamoDB syncs nothing"))
+    Ok(Peer::alone(
+        python(&[&url])?,
+        "once; after a crash a retry is refused for an hour, then runs again. This DynamoDB syncs nothing",
+    ))
 }
 
 /// The handler in Python, without protection: what Powertools' figure cannot exceed.
@@ -113,7 +116,8 @@ fn node(script: &str, arguments: &[&str]) -> Result<Command, String> {
 
 fn python(arguments: &[&str]) -> Result<Process, String> {
     let mut command = Command::new(variable(PYTHON)?);
-    command.args(["-c", include_str!("powertools.py")]).args(arguments);
+    // Powertools warns that it does not run in Lambda.
+    command.args(["-W", "ignore", "-c", include_str!("powertools.py")]).args(arguments);
     command.envs([("AWS_ACCESS_KEY_ID", "bench"), ("AWS_SECRET_ACCESS_KEY", "bench")]);
     command.envs([("AWS_REGION", "us-east-1"), ("AWS_DEFAULT_REGION", "us-east-1")]);
     Ok(Process::reporting(command))
