@@ -21,6 +21,8 @@ pub struct Contender<'a> {
 /// The measurements of a contender, one per round.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
+    /// Of all rounds together.
+    pub requests: u64,
     pub rates: Vec<f64>,
     pub medians_ms: Vec<f64>,
     pub p99s_ms: Vec<f64>,
@@ -57,6 +59,7 @@ pub fn in_turn_all(
             let result = workload.send(process, connections, options.time);
             let used = process.cpu() - before.0;
             let series = &mut series_of[index];
+            series.requests += result.requests;
             series.rates.push(result.rate);
             series.medians_ms.push(result.median_ms);
             series.p99s_ms.push(result.p99_ms);

@@ -117,9 +117,10 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     let mut servers = Servers::on_disk()?;
     if needs_redis {
-        match bench {
-            Bench::Ledger | Bench::Peers => servers.add_durable_redis(REDIS_URL)?,
-            _ => servers.add_plain_redis(REDIS_URL)?,
+        if matches!(bench, Bench::Ledger | Bench::Peers) {
+            servers.add_durable_redis(REDIS_URL)?;
+        } else {
+            servers.add_plain_redis(REDIS_URL)?;
         }
     }
     if needs_postgres {

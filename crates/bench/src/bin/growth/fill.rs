@@ -5,17 +5,17 @@ use std::ops::Range;
 use ichido_core::{Claim, Key, Outcome, Settled};
 use ichido_ledger::{Ledger, Settings, open};
 
-const CALLERS: u64 = 256;
+const CALLERS: usize = 256;
 
 /// Claims and completes keys of these numbers, then closes the ledger.
 pub(crate) fn fill(url: &str, numbers: Range<u64>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let ledger = open(url, Settings::default()).await.unwrap();
-        let tasks = (0..CALLERS).map(|caller| {
+        let tasks = (0..CALLERS as u64).map(|caller| {
             let (ledger, numbers) = (ledger.clone(), numbers.clone());
             tokio::spawn(async move {
-                for number in (numbers.start + caller..numbers.end).step_by(CALLERS as usize) {
+                for number in (numbers.start + caller..numbers.end).step_by(CALLERS) {
                     one(&ledger, number).await;
                 }
             })

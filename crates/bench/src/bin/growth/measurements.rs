@@ -53,7 +53,7 @@ pub(crate) fn keys(options: &Options, table: &mut Table) {
         let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
         let Run { name, requests: first } = first_run(&gateway);
         let series = one(options, &Load::New, &gateway);
-        added += first + (series.rates.iter().sum::<f64>() * options.time.as_secs_f64()) as u64;
+        added += first + series.requests;
         new.push((keys as f64, note(table, format!("{keys} keys: first time"), &series)));
         let known = Load::Known(Run { name, requests: first });
         let series = one(options, &known, &gateway);
@@ -103,7 +103,7 @@ pub(crate) fn gateways(options: &Options, table: &mut Table) {
 /// Loads all gateways at the same time. The processor time is that of all of them, per request.
 fn round(gateways: &[Process], time: Duration, series: &mut Series) {
     let before: f64 = gateways.iter().map(Process::cpu).sum();
-    let connections = CONNECTIONS / gateways.len() as u32;
+    let connections = CONNECTIONS / u32::try_from(gateways.len()).unwrap();
     let results: Vec<_> = thread::scope(|scope| {
         let loads: Vec<_> = gateways
             .iter()
