@@ -12,8 +12,8 @@ Usage: cargo xtask COMMAND
   test [-- ARGS]           start real servers, run all tests (ARGS are passed to cargo test), stop the servers
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses in the environment;
                            without COMMAND, print the addresses and wait for the end of input
-  bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, claims,
-                           delivery, usage, console, similar
+  bench NAME [-- ARGS]     run a benchmark with the servers that it needs; NAME is one of ledger, gateway, peers,
+                           growth, claims, delivery, usage, console, similar
   simulate [OPTIONS]       run the file ledger on a simulated disk that crashes and fails (see `simulate --help`)
   ci                       check formatting, lints, documentation and packages, and run all tests
   lint                     check the layering of crates and find cycles between modules (see `lint --help`)
@@ -105,6 +105,10 @@ pub(crate) enum Bench {
     Ledger,
     /// Requests per second of the gateway, compared with other proxies.
     Gateway,
+    /// Requests per second of the gateway and of other systems that protect a handler.
+    Peers,
+    /// How the cost of a keyed request grows with keys, gateways, responses and tenants.
+    Growth,
     /// Checked events per second of the claim API, compared with a server that only parses and responds.
     Claims,
     /// Delivery from disk: scans, passes over the spool, sending with and without a copy on disk.
@@ -215,12 +219,14 @@ fn parse_simulate(options: &[&str]) -> Result<Invocation> {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway, claims, delivery, usage, console, similar";
+    const KNOWN: &str = "ledger, gateway, peers, growth, claims, delivery, usage, console, similar";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
             "ledger" => Ok(Self::Ledger),
             "gateway" => Ok(Self::Gateway),
+            "peers" => Ok(Self::Peers),
+            "growth" => Ok(Self::Growth),
             "claims" => Ok(Self::Claims),
             "delivery" => Ok(Self::Delivery),
             "usage" => Ok(Self::Usage),

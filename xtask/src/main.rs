@@ -16,6 +16,7 @@ mod install;
 mod lint;
 mod node;
 mod packages;
+mod peers;
 mod phase;
 mod process;
 mod python;

@@ -78,8 +78,16 @@ pub(crate) fn fetch() -> Result<()> {
 }
 
 fn fetch_program() -> Result<()> {
-    if on_path().is_some() || NODE.is_cached() {
-        return Ok(());
+    match on_path() {
+        Some(_) => Ok(()),
+        None => fetch_pinned().map(drop),
+    }
+}
+
+/// Fetches Node unless it is cached, whatever is on the `PATH`. Returns its path.
+pub(crate) fn fetch_pinned() -> Result<PathBuf> {
+    if NODE.is_cached() {
+        return Ok(NODE.program_path());
     }
     if (OS, ARCH) != ("linux", "x86_64") {
         bail!("Node is pinned for x86-64 Linux; put Node {OLDEST_MAJOR} or later on the PATH");
@@ -87,7 +95,7 @@ fn fetch_program() -> Result<()> {
     let phase = Phase::begin(format!("fetched {}", NODE.spec));
     NODE.fetch()?;
     phase.end();
-    Ok(())
+    Ok(NODE.program_path())
 }
 
 fn move_to_cache(fetched: &Path) -> Result<()> {

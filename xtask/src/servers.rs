@@ -87,6 +87,15 @@ impl Servers {
         self.join(variable, redis)
     }
 
+    /// Starts a DynamoDB that writes nothing to disk. Fetches it unless it is cached.
+    pub(crate) fn add_dynamodb(&mut self, variable: &'static str) -> Result<()> {
+        if !dynamodb::DYNOXIDE.is_cached() {
+            dynamodb::DYNOXIDE.fetch()?;
+        }
+        let dynamodb = self.launch(Role::DynamoDb, None)?;
+        self.join(variable, dynamodb)
+    }
+
     /// Starts a PostgreSQL that syncs every commit.
     pub(crate) fn add_postgres(&mut self, variable: &'static str) -> Result<()> {
         let certificates = Certificates::create(self.scratch.path())?;

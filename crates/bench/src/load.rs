@@ -19,6 +19,8 @@ pub enum Load {
     Plain,
     /// GET.
     Get,
+    /// POST with a new key each time, from this many tenants.
+    Tenants(u64),
 }
 
 /// The keys of a run: its name, and how many were sent.
@@ -31,15 +33,28 @@ pub struct Run {
 impl Load {
     /// Like [`Workload::send`], with keys of this name.
     pub fn send_named(&self, name: &str, process: &Process, connections: u32, time: Duration) -> Wrk {
-        let (kind, known) = match self {
+        self.send_to("/orders", name, process, connections, time)
+    }
+
+    /// The same, to another path.
+    pub fn send_to(
+        &self,
+        path: &str,
+        name: &str,
+        process: &Process,
+        connections: u32,
+        time: Duration,
+    ) -> Wrk {
+        let (kind, number) = match self {
             Self::New => ("new", 0),
             Self::Same => ("same", 0),
             Self::Known(run) => ("known", run.requests),
             Self::Plain => ("plain", 0),
             Self::Get => ("get", 0),
+            Self::Tenants(tenants) => ("tenants", *tenants),
         };
-        let arguments = [kind, name, &known.to_string()];
-        let url = format!("http://{}/orders", process.address);
+        let arguments = [kind, name, &number.to_string()];
+        let url = format!("http://{}{path}", process.address);
         wrk(include_str!("load.lua"), &arguments, &url, connections, time)
     }
 }
@@ -49,7 +64,7 @@ impl Workload for Load {
         let name = match self {
             Self::Known(run) => run.name.clone(),
             Self::Same => "same".to_owned(),
-            Self::New | Self::Plain | Self::Get => fresh_name(),
+            Self::New | Self::Plain | Self::Get | Self::Tenants(_) => fresh_name(),
         };
         self.send_named(&name, process, connections, time)
     }

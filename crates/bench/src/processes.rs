@@ -32,8 +32,13 @@ impl Process {
     /// Starts this program in another role.
     pub fn role(arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.arg(ROLE).args(arguments);
+        Self::reporting(command)
+    }
+
+    /// Starts a program that prints its port on a line once it listens, and exits when its standard input closes.
+    pub fn reporting(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = ([127, 0, 0, 1], line.trim().parse().expect("the process did not start")).into();
@@ -42,6 +47,11 @@ impl Process {
 
     pub fn service() -> Self {
         Self::role(&["service"])
+    }
+
+    /// A service that responds with this many bytes of JSON.
+    pub fn service_of(bytes: u64) -> Self {
+        Self::role(&["service", &bytes.to_string()])
     }
 
     pub fn proxy(service: &Self) -> Self {
@@ -85,8 +95,9 @@ impl Process {
 
     /// The gateway on a ledger, with default settings except for its ports.
     pub fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
-        let (child, address, admin) = spawn_gateway(service, ledger, more);
-        let mut process = Self::wait_until_listening(child, address, None);
+        let dir = tempfile::tempdir().unwrap();
+        let (child, address, admin) = spawn_gateway(service, ledger, more, dir.path());
+        let mut process = Self::wait_until_listening(child, address, Some(dir));
         process.admin = Some(admin);
         process
     }
@@ -131,6 +142,11 @@ impl Process {
             .current_dir(std::env::temp_dir())
             .stderr(Stdio::null());
         Self::wait_until_listening(command.spawn().unwrap(), address, None)
+    }
+
+    /// Starts a program and waits until it listens. Its files are removed after it.
+    pub fn listening(mut command: Command, address: SocketAddr, files: tempfile::TempDir) -> Self {
+        Self::wait_until_listening(command.spawn().unwrap(), address, Some(files))
     }
 
     fn wait_until_listening(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
@@ -180,7 +196,13 @@ pub struct Settings<'a> {
     pub no_history: bool,
 }
 
-fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
+/// Starts a gateway in a directory, where it may create a journal. Gateways cannot share one.
+fn spawn_gateway(
+    service: &Process,
+    ledger: &str,
+    more: &Settings<'_>,
+    dir: &Path,
+) -> (Child, SocketAddr, SocketAddr) {
     let (address, admin) = (free_address(), free_address());
     let program = std::env::current_exe().unwrap().with_file_name("ichido");
     let mut command = Command::new(program);
@@ -191,8 +213,7 @@ fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child
         .env_clear()
         .envs(more.log_level.map(|level| ("LOG_LEVEL", level)))
         .envs(more.no_history.then_some(("ICHIDO_HISTORY_DIR", "off")))
-        // Where it may create a journal.
-        .current_dir(std::env::temp_dir())
+        .current_dir(dir)
         .stderr(Stdio::null());
     (command.spawn().unwrap(), address, admin)
 }
@@ -238,7 +259,7 @@ pub fn get(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
 /// Returns the time from the start of a gateway to its first response from the upstream.
 pub fn time_to_first_response(service: &Process, ledger: &str) -> Duration {
     let started = Instant::now();
-    let (child, address, _) = spawn_gateway(service, ledger, &Settings::default());
+    let (child, address, _) = spawn_gateway(service, ledger, &Settings::default(), &std::env::temp_dir());
     let mut stream = loop {
         match TcpStream::connect(address) {
             Ok(stream) => break stream,
@@ -268,6 +289,7 @@ pub fn sync_ms(dir: &Path) -> f64 {
     crate::median::median(took.collect())
 }
 
-fn free_address() -> SocketAddr {
+/// An address that nothing listens on.
+pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -21,6 +21,8 @@ pub struct Contender<'a> {
 /// The measurements of a contender, one per round.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
+    /// Of all rounds together.
+    pub requests: u64,
     pub rates: Vec<f64>,
     pub medians_ms: Vec<f64>,
     pub p99s_ms: Vec<f64>,
@@ -37,15 +39,27 @@ pub fn in_turn<const N: usize>(
     connections: u32,
     contenders: [Contender<'_>; N],
 ) -> [Series; N] {
-    let mut series_of = std::array::from_fn(|_| Series::default());
+    let mut measured = in_turn_all(options, workload, connections, &contenders).into_iter();
+    std::array::from_fn(|_| measured.next().unwrap_or_default())
+}
+
+/// The same for a number of contenders that is not known beforehand.
+pub fn in_turn_all(
+    options: &Options,
+    workload: &impl Workload,
+    connections: u32,
+    contenders: &[Contender<'_>],
+) -> Vec<Series> {
+    let mut series_of = vec![Series::default(); contenders.len()];
     for round in 0..options.rounds {
-        for turn in 0..N {
-            let index = (round + turn) % N;
+        for turn in 0..contenders.len() {
+            let index = (round + turn) % contenders.len();
             let Contender { process, service } = &contenders[index];
             let before = (process.cpu(), service.map(Process::cpu));
             let result = workload.send(process, connections, options.time);
             let used = process.cpu() - before.0;
-            let series: &mut Series = &mut series_of[index];
+            let series = &mut series_of[index];
+            series.requests += result.requests;
             series.rates.push(result.rate);
             series.medians_ms.push(result.median_ms);
             series.p99s_ms.push(result.p99_ms);

@@ -17,6 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use ichido_core::{Entropy, SystemEntropy};
 use ichido_http::{IdempotencyLayer, Rules};
 use tokio::net::TcpListener;
 
@@ -34,7 +35,14 @@ pub fn run(role: &[String]) {
     let many = || tokio::runtime::Builder::new_multi_thread();
     match role[..] {
         // One thread: the others lack whatever processor time the upstream takes.
-        ["service"] => block_on(tokio::runtime::Builder::new_current_thread(), service()),
+        ["service"] => block_on(
+            tokio::runtime::Builder::new_current_thread(),
+            service(Bytes::from_static(&RESPONSE_BODY)),
+        ),
+        ["service", bytes] => {
+            let body = json_body(bytes.parse().unwrap());
+            block_on(tokio::runtime::Builder::new_current_thread(), service(body));
+        }
         ["proxy", upstream] => block_on(many(), proxy(upstream.parse().unwrap(), None)),
         ["proxy", upstream, log] => {
             block_on(many(), proxy(upstream.parse().unwrap(), Some(Log::start(log.as_ref()))));
@@ -55,21 +63,30 @@ async fn listen() -> TcpListener {
     listener
 }
 
-async fn service() {
+async fn service(body: Bytes) {
     let listener = listen().await;
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let _ = stream.set_nodelay(true);
+        let body = body.clone();
         tokio::spawn(async move {
             let respond = service_fn(async |request: Request<Incoming>| {
                 let _ = request.into_body().collect().await;
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(&RESPONSE_BODY))))
+                Ok::<_, Infallible>(Response::new(Full::new(body.clone())))
             });
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), respond)
                 .await;
         });
     }
+}
+
+/// A body that compresses about as well as JSON does.
+fn json_body(bytes: usize) -> Bytes {
+    let orders = std::iter::repeat_with(|| {
+        format!("{{\"id\":\"{:032x}\",\"status\":\"paid\"}},", u128::from_be_bytes(SystemEntropy.draw()))
+    });
+    orders.flat_map(String::into_bytes).take(bytes).collect()
 }
 
 /// A proxy with the same server and client settings as the gateway, and nothing else. With a log, it writes to it

@@ -2,7 +2,7 @@
 //!
 //! A fair comparison requires claims that survive a power failure. So the Redis that the ledger is compared with syncs
 //! every write, to the disk that holds the target directory and not to an in-memory file system, and so does every
-//! PostgreSQL. The gateway uses Redis as its ledger, and that one does not sync.
+//! PostgreSQL, and the Redis of the peers. Otherwise the gateway uses Redis as its ledger, and that one does not sync.
 
 use std::env;
 
@@ -10,15 +10,19 @@ use anyhow::Result;
 
 use crate::args::Bench;
 use crate::install::Missing;
-use crate::node;
 use crate::phase::Phase;
 use crate::process::{Signal, TiedCommand};
 use crate::servers::Servers;
 use crate::workspace::{self, cargo};
+use crate::{node, peers};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
 /// The PostgreSQL of a ledger, of the meter, and of Dify's messages.
 const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
+/// The DynamoDB of a peer.
+const DYNAMODB_URL: &str = "ICHIDO_BENCH_DYNAMODB_URL";
+/// The directory of the plots.
+const PLOTS: &str = "ICHIDO_BENCH_PLOTS";
 /// The directory of the stores that are measured.
 const DIR: &str = "ICHIDO_BENCH_DIR";
 /// The Node that runs the implementation that usage is compared with.
@@ -27,9 +31,10 @@ const NODE: &str = "ICHIDO_BENCH_NODE";
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let is_set = |variable| env::var_os(variable).is_some_and(|url| !url.is_empty());
-    let needs_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !is_set(REDIS_URL);
-    let needs_postgres =
-        matches!(bench, Bench::Ledger | Bench::Gateway | Bench::Usage) && !is_set(POSTGRES_URL);
+    let uses_redis = matches!(bench, Bench::Ledger | Bench::Gateway | Bench::Growth | Bench::Peers);
+    let needs_redis = uses_redis && !is_set(REDIS_URL);
+    let uses_postgres = matches!(bench, Bench::Ledger | Bench::Gateway | Bench::Growth | Bench::Usage);
+    let needs_postgres = uses_postgres && !is_set(POSTGRES_URL);
     let mut missing = Missing::default();
     if bench == Bench::Similar {
         // It needs nothing but itself.
@@ -39,8 +44,12 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if bench != Bench::Ledger {
         missing.program("wrk", "wrk");
     }
-    if bench == Bench::Gateway {
+    if matches!(bench, Bench::Gateway | Bench::Peers) {
         missing.program("nginx", "nginx");
+    }
+    if bench == Bench::Peers {
+        missing.program("npm", "npm");
+        missing.program("python3", "python3");
     }
     if needs_redis {
         missing.program("redis-server", "redis-server");
@@ -58,8 +67,17 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     let mut command = match bench {
         Bench::Ledger => cargo(&["bench", "--workspace", "--all-features", "--bench", "ledger", "--"]),
-        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console | Bench::Similar => {
+        Bench::Gateway
+        | Bench::Peers
+        | Bench::Growth
+        | Bench::Claims
+        | Bench::Delivery
+        | Bench::Usage
+        | Bench::Console
+        | Bench::Similar => {
             let name = match bench {
+                Bench::Peers => "peers-bench",
+                Bench::Growth => "growth-bench",
                 Bench::Claims => "claims-bench",
                 Bench::Delivery => "delivery-bench",
                 Bench::Ledger | Bench::Gateway => "gateway-bench",
@@ -88,12 +106,18 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if bench == Bench::Usage {
         command.env(NODE, node::program());
     }
+    if bench == Bench::Peers {
+        command.envs(peers::fetch());
+    }
+    if bench == Bench::Growth && !is_set(PLOTS) {
+        command.env(PLOTS, workspace::root().join("docs/images"));
+    }
     if !needs_redis && !needs_postgres {
         return workspace::run(&mut command);
     }
     let mut servers = Servers::on_disk()?;
     if needs_redis {
-        if bench == Bench::Ledger {
+        if matches!(bench, Bench::Ledger | Bench::Peers) {
             servers.add_durable_redis(REDIS_URL)?;
         } else {
             servers.add_plain_redis(REDIS_URL)?;
@@ -101,6 +125,9 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     if needs_postgres {
         servers.add_postgres(POSTGRES_URL)?;
+    }
+    if bench == Bench::Peers {
+        servers.add_dynamodb(DYNAMODB_URL)?;
     }
     let phase = Phase::begin("benchmark finished");
     let code = workspace::run(command.envs(servers.environment().iter().map(|(name, value)| (name, value))))?;

@@ -1,0 +1,4 @@
+// The handler without protection.
+import { handle, serve } from './handler.mjs';
+
+serve((_, order) => handle(order));
