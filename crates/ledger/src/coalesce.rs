@@ -100,8 +100,8 @@ impl<B: Batch> Shared<B> {
         Admitted::Waits(answer)
     }
 
-    /// Takes the next batch: those calls whose callers still wait.
-    fn take(&self) -> Vec<Waiting<B>> {
+    /// Takes the next batch, those calls whose callers still wait, for a busy lane. If there is none, the lane is free.
+    fn take(&self) -> Option<Vec<Waiting<B>>> {
         let mut state = self.lock();
         let (mut taken, mut bytes, mut keys, mut later) = (Vec::new(), 0, HashSet::new(), Vec::new());
         while let Some(next) = state.waiting.pop_front() {
@@ -121,7 +121,11 @@ impl<B: Batch> Shared<B> {
         for next in later.into_iter().rev() {
             state.waiting.push_front(next);
         }
-        taken
+        if taken.is_empty() {
+            state.lanes_busy -= 1;
+            return None;
+        }
+        Some(taken)
     }
 
     async fn send(&self, calls: &[B::Call]) -> Vec<Result<B::Answer>> {
@@ -152,27 +156,8 @@ fn lost() -> Error {
     Error::new(Kind::Unavailable, "waiting for a call that is sent with others").with_unknown_effect()
 }
 
-/// A busy lane. When it becomes free, it takes the calls that wait by then.
+/// The busy lane of a caller. When the call has ended, the lane takes the calls that wait by then.
 struct Lane<B: Batch>(Arc<Shared<B>>);
-
-impl<B: Batch> Lane<B> {
-    /// Sends what is waiting.
-    async fn work(self) {
-        loop {
-            let (calls, mut replies): (Vec<_>, Vec<_>) =
-                self.0.take().into_iter().map(|Waiting { call, reply }| (call, reply)).unzip();
-            if calls.is_empty() {
-                return;
-            }
-            // Dropping the call discards its connection, which may no longer answer.
-            let Some(answers) = while_wanted(self.0.send(&calls), &mut replies).await else { continue };
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                // A caller that has left needs no answer.
-                let _ = reply.send(answer);
-            }
-        }
-    }
-}
 
 impl<B: Batch> Drop for Lane<B> {
     fn drop(&mut self) {
@@ -180,10 +165,43 @@ impl<B: Batch> Drop for Lane<B> {
         match Handle::try_current() {
             Ok(runtime) if !state.waiting.is_empty() => {
                 drop(state);
-                runtime.spawn(Self(self.0.clone()).work());
+                runtime.spawn(Worker { shared: self.0.clone(), is_busy: true }.work());
             }
             // Without a runtime nobody waits either.
             _ => state.lanes_busy -= 1,
+        }
+    }
+}
+
+/// A busy lane that sends what is waiting, until nothing is.
+///
+/// If it is dropped before, because it panicked or the runtime is shutting down, its lane is free, and takes what is
+/// waiting after the next call.
+struct Worker<B: Batch> {
+    shared: Arc<Shared<B>>,
+    is_busy: bool,
+}
+
+impl<B: Batch> Worker<B> {
+    async fn work(mut self) {
+        while let Some(taken) = self.shared.take() {
+            let (calls, mut replies): (Vec<_>, Vec<_>) =
+                taken.into_iter().map(|Waiting { call, reply }| (call, reply)).unzip();
+            // Dropping the call discards its connection, which may no longer answer.
+            let Some(answers) = while_wanted(self.shared.send(&calls), &mut replies).await else { continue };
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                // A caller that has left needs no answer.
+                let _ = reply.send(answer);
+            }
+        }
+        self.is_busy = false;
+    }
+}
+
+impl<B: Batch> Drop for Worker<B> {
+    fn drop(&mut self) {
+        if self.is_busy {
+            self.shared.lock().lanes_busy -= 1;
         }
     }
 }
@@ -306,6 +324,24 @@ mod tests {
         let (sent, failed) = test.end().await;
         assert_eq!(sent, [vec![10, 11], vec![10], vec![10]]);
         assert!(failed.is_empty());
+    }
+
+    /// Tasks end one after another, while others still wait.
+    #[test]
+    fn runtime_that_shuts_down_ends_all_calls() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let test = runtime.block_on(async {
+            let mut test = Test::busy().await;
+            for call in 10..30 {
+                test.call(call).await;
+            }
+            test
+        });
+        let mut test = test;
+        test.callers.detach_all();
+        drop(runtime);
+        let state = test.coalescer.0.lock();
+        assert_eq!(state.lanes_busy, 0);
     }
 
     #[tokio::test]
