@@ -39,21 +39,24 @@ impl Redis {
         Ok(reply.mark()?.filter(|record| reply.now < record.expires_at))
     }
 
-    /// Reads the mark, and removes it if it has not changed since.
+    /// Reads the mark, and removes it if it has not changed since. If it has, it is read once more: by then it is another
+    /// mark, or gone.
     pub(super) async fn remove_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         const DOING: &str = "forgetting a mark in Redis";
-        let reply = self.read_mark_value(&seen.key, DOING).await?;
-        let decision = rules::forget_mark(reply.mark()?.as_ref(), seen.nonce, reply.now);
-        if decision.change == Change::Keep {
-            return Ok(decision.result);
+        for _ in 0..2 {
+            let reply = self.read_mark_value(&seen.key, DOING).await?;
+            let decision = rules::forget_mark(reply.mark()?.as_ref(), seen.nonce, reply.now);
+            if decision.change == Change::Keep {
+                return Ok(decision.result);
+            }
+            let script = &self.scripts.forget_mark;
+            let mut command = script.command(&self.mark_name(seen.key.index()), reply.value().len());
+            command.arg(reply.value());
+            if script.run(&self.connection, DOING, command).await?.succeeded() {
+                return Ok(decision.result);
+            }
         }
-        let script = &self.scripts.forget_mark;
-        let mut command = script.command(&self.mark_name(seen.key.index()), reply.value().len());
-        command.arg(reply.value());
-        match script.run(&self.connection, DOING, command).await?.succeeded() {
-            true => Ok(decision.result),
-            false => Err(Error::new(Kind::Contended, DOING)),
-        }
+        Err(Error::new(Kind::Contended, DOING))
     }
 
     async fn read_mark_value(&self, key: &MarkKey, doing: &'static str) -> Result<Reply> {
