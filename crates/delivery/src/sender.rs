@@ -21,7 +21,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use ichido_core::{Clock, Entropy};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::batch::Batch;
 use crate::conflict::Conflict;
@@ -86,8 +85,8 @@ pub struct Sender {
     lane: Lane,
     limiter: RateLimiter,
     retry_queue: BinaryHeap<Reverse<ScheduledRetry>>,
-    /// The requests under way, and their keys. Never locked: the mutex only makes the tasks shareable.
-    requests: Mutex<FuturesUnordered<AbortOnDropHandle<Ended>>>,
+    /// The requests under way, and their keys. Never locked: the mutex only makes the futures shareable.
+    requests: Mutex<FuturesUnordered<BoxFuture<'static, Ended>>>,
     keys_under_way: Vec<String>,
     /// Requests that ended while the sender waited for another one.
     ended: VecDeque<Ended>,

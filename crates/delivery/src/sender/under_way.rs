@@ -1,16 +1,17 @@
 //! The requests that are under way: when one may start, and what follows when it ends.
 //!
-//! Requests overlap, but everything else happens in turn: the sender starts a request, or acts on the result of one. Each
-//! request is a task, so it goes on while the sender waits for something else. It ends with the sender.
+//! Requests overlap, but everything else happens in turn: the sender starts a request, or acts on the result of one. The
+//! futures of the requests are part of the sender and not tasks of their own, so nothing runs when the sender does not:
+//! who waits for something else with requests under way does so in [`Sender::work_until`].
 
 use std::pin::pin;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, future};
 use ichido_core::Timestamp;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::exchange::Exchange;
 use crate::history::RequestState;
@@ -150,7 +151,7 @@ impl Sender {
         self.sequence += 1;
         let number = self.sequence;
         let (transport, stop) = (self.deps.transport.clone(), self.deps.stop.clone());
-        let request = AbortOnDropHandle::new(tokio::spawn(async move {
+        self.requests().push(Box::pin(async move {
             let exchange = {
                 let post = transport.post(&job.request);
                 tokio::pin!(post);
@@ -167,7 +168,6 @@ impl Sender {
             }
             Ended { number, job, exchange, took }
         }));
-        self.requests().push(request);
         number
     }
 
@@ -249,19 +249,13 @@ impl Sender {
         }
     }
 
-    fn requests(&mut self) -> &mut FuturesUnordered<AbortOnDropHandle<Ended>> {
+    fn requests(&mut self) -> &mut FuturesUnordered<BoxFuture<'static, Ended>> {
         self.requests.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the next request to end, if one is under way.
     async fn collect(&mut self) {
         if let Some(ended) = self.requests().next().await {
-            let ended = match ended {
-                Ok(ended) => ended,
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime is shutting down, and this task with it.
-                Err(_) => return future::pending().await,
-            };
             let key = ended.job.stored.batch.key();
             if let Some(at) = self.keys_under_way.iter().position(|known| known == key) {
                 self.keys_under_way.swap_remove(at);
