@@ -88,10 +88,14 @@ impl Export {
             let Some(days) = days else { return Ok(()) };
             let mut whole = true;
             for range in self.settings.calendar.periods(days)? {
-                let collected = tokio::select! {
-                    collected = self.collect(&range) => collected?,
-                    () = stop.cancelled() => return Err(stopped()),
-                };
+                // Reading a period may take minutes, and batches of the one before are under way.
+                let collected = sender.work_until(async {
+                    tokio::select! {
+                        collected = self.collect(&range) => collected,
+                        () = stop.cancelled() => Err(stopped()),
+                    }
+                });
+                let collected = collected.await?;
                 let exported = export_period(
                     &self.state,
                     &range,

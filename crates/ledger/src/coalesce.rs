@@ -100,7 +100,7 @@ impl<B: Batch> Shared<B> {
         Admitted::Waits(answer)
     }
 
-    /// Takes the next batch, those calls whose callers still wait, for a busy lane. If there is none, the lane is free.
+    /// Takes the next batch for a busy lane, without the calls whose callers have left. Frees the lane if nothing waits.
     fn take(&self) -> Option<Vec<Waiting<B>>> {
         let mut state = self.lock();
         let (mut taken, mut bytes, mut keys, mut later) = (Vec::new(), 0, HashSet::new(), Vec::new());

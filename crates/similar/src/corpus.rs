@@ -1,7 +1,7 @@
 //! A generated corpus of messages, and how well near duplicates are found in it.
 //!
-//! Each message is followed by variants. Some mean the same: edits, another order of its sentences, another width, a prefix. Others look alike
-//! and mean something else: another host, amount, order number or name. The corpus depends only on the seed.
+//! Each message is followed by variants. Some have the same meaning: edits, another order of its sentences, another width, a prefix. Others differ
+//! in meaning but little in text: another host, amount, order number or name. The same seed gives the same corpus.
 
 use std::sync::Arc;
 

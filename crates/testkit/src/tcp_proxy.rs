@@ -81,6 +81,7 @@ struct Shared {
     stalled: Mutex<Arc<AtomicBool>>,
     connections: AtomicUsize,
     requests: AtomicUsize,
+    posts: AtomicUsize,
     faults: AtomicUsize,
 }
 
@@ -98,6 +99,7 @@ impl TcpProxy {
             stalled: Mutex::default(),
             connections: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
+            posts: AtomicUsize::new(0),
             faults: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -151,6 +153,11 @@ impl TcpProxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
+    /// How many HTTP requests with the method POST began. Exact also for a client that writes head and body separately.
+    pub fn posts(&self) -> usize {
+        self.shared.posts.load(Ordering::SeqCst)
+    }
+
     /// How many requests hit a fault with a count.
     pub fn faults(&self) -> usize {
         self.shared.faults.load(Ordering::SeqCst)
@@ -179,6 +186,9 @@ impl Shared {
 
     fn judge(&self, request: &[u8]) -> Verdict {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        if request.starts_with(b"POST ") {
+            self.posts.fetch_add(1, Ordering::SeqCst);
+        }
         let mut fault = self.fault.lock().expect("no panic under the lock");
         let (to, times, verdict) = match &mut *fault {
             Fault::None => return Verdict::Forward,

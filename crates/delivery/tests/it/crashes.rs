@@ -97,7 +97,7 @@ fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Runs a process until it is killed before operation number `at`. Returns the operation, or `None` if there is none.
+/// Runs a process until it is killed before operation number `at`, and returns that operation. `None` if it ended before.
 fn kill(dir: &Path, receiver: &Receiver, at: usize, fresh: bool) -> Option<String> {
     let _ = fs::remove_file(dir.join("ops"));
     let status = run(&Job { dir, port: receiver.address().port(), crash_at: Some(at), fresh });

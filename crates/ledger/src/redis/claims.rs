@@ -90,7 +90,7 @@ impl Redis {
         };
         let mut command = self.scripts.settle.command(&self.claim_name(key.index()), SETTLE_BYTES + bytes);
         values::settle(&mut command, token, action);
-        let reply = self.scripts.settle.run(&self.connection, DOING, command).await?;
+        let reply = self.scripts.settle.run(DOING, command).await?;
         if reply.succeeded() {
             return Ok(Settled::Applied);
         }
@@ -105,7 +105,7 @@ impl Redis {
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<Reply> {
         let command = self.scripts.read.command(&self.claim_name(key.index()), 0);
-        self.scripts.read.run(&self.connection, doing, command).await
+        self.scripts.read.run(doing, command).await
     }
 
     async fn put(
@@ -122,13 +122,13 @@ impl Redis {
             Times::FromNow => {
                 let mut command = self.scripts.grant.command(&name, GRANT_BYTES);
                 values::grant(command.arg(revision), record, version)?;
-                self.scripts.grant.run(&self.connection, doing, command).await
+                self.scripts.grant.run(doing, command).await
             }
             Times::AsGiven => {
                 let value = values::claim(record, version)?;
                 let mut command = self.scripts.put.command(&name, REVISION + value.len() + 16);
                 command.arg(revision).arg(value).arg(values::expiry(record));
-                self.scripts.put.run(&self.connection, doing, command).await
+                self.scripts.put.run(doing, command).await
             }
         }
     }
@@ -148,7 +148,7 @@ impl Redis {
                 let mut command =
                     self.scripts.remove.command(&self.claim_name(found.record.key.index()), REVISION);
                 command.arg(&found.revision[..]);
-                self.scripts.remove.run(&self.connection, doing, command).await?
+                self.scripts.remove.run(doing, command).await?
             }
         };
         if reply.succeeded() { Ok(decision.result) } else { Err(Error::new(Kind::Contended, doing)) }

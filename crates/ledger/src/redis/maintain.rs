@@ -98,7 +98,7 @@ impl Redis {
         for indexes in indexes.chunks(PIPELINE) {
             let read = &self.scripts.read;
             let commands = indexes.iter().map(|index| read.command(&self.mark_name(*index), 0));
-            let replies = read.run_all(&self.connection, doing, &scripts::pipeline(commands)).await?;
+            let replies = read.run_all(doing, &scripts::pipeline(commands)).await?;
             for (index, reply) in indexes.iter().zip(replies) {
                 let mark = reply.mark()?.and_then(|mark| query.select(&mark, reply.now));
                 marks.extend(mark.map(|mark| (*index, mark)));
@@ -112,7 +112,7 @@ impl Redis {
         let mut summaries = Vec::with_capacity(claims.len());
         for claims in claims.chunks(PIPELINE) {
             let list = &self.scripts.list;
-            let replies = list.run_all(&self.connection, doing, &self.on_each(list, claims)).await?;
+            let replies = list.run_all(doing, &self.on_each(list, claims)).await?;
             for (index, reply) in claims.iter().zip(replies) {
                 let Some(found) =
                     (if reply.succeeded() { reply.claim_without_outcome()? } else { reply.claim(None)? })
@@ -160,7 +160,7 @@ impl Redis {
 
     async fn sweep_claims(&self, claims: &[Index], doing: &'static str, swept: &mut Swept) -> Result<()> {
         let sweep = &self.scripts.sweep;
-        for reply in sweep.run_all(&self.connection, doing, &self.on_each(sweep, claims)).await? {
+        for reply in sweep.run_all(doing, &self.on_each(sweep, claims)).await? {
             if !reply.succeeded() {
                 // The script could not read this record. Reading it here returns the error.
                 reply.claim(None)?;

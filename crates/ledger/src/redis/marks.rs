@@ -17,7 +17,7 @@ const PIPELINE: usize = 1_000;
 impl Redis {
     pub(super) async fn mark_events(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
         if let [request] = requests {
-            let reply = self.scripts.mark.run(&self.connection, DOING, self.marking(request)?).await?;
+            let reply = self.scripts.mark.run(DOING, self.marking(request)?).await?;
             return Ok(vec![answer(request, &reply)?]);
         }
         let mut marks = Vec::with_capacity(requests.len());
@@ -25,7 +25,7 @@ impl Redis {
             let commands: Result<Vec<_>> = chunk.iter().map(|request| self.marking(request)).collect();
             let commands = scripts::pipeline(commands?.into_iter());
             // If one key fails, the others are marked all the same.
-            let replies = self.scripts.mark.run_all(&self.connection, DOING, &commands).await;
+            let replies = self.scripts.mark.run_all(DOING, &commands).await;
             let replies = replies.map_err(Error::with_unknown_effect)?;
             for (request, reply) in chunk.iter().zip(replies) {
                 marks.push(answer(request, &reply).map_err(Error::with_unknown_effect)?);
@@ -52,7 +52,7 @@ impl Redis {
             let script = &self.scripts.forget_mark;
             let mut command = script.command(&self.mark_name(seen.key.index()), reply.value().len());
             command.arg(reply.value());
-            if script.run(&self.connection, DOING, command).await?.succeeded() {
+            if script.run(DOING, command).await?.succeeded() {
                 return Ok(decision.result);
             }
         }
@@ -61,7 +61,7 @@ impl Redis {
 
     async fn read_mark_value(&self, key: &MarkKey, doing: &'static str) -> Result<Reply> {
         let command = self.scripts.read.command(&self.mark_name(key.index()), 0);
-        self.scripts.read.run(&self.connection, doing, command).await
+        self.scripts.read.run(doing, command).await
     }
 
     fn marking(&self, request: &mark::Request) -> Result<Cmd> {

@@ -88,6 +88,7 @@ fn arguments(command: &Cmd) -> impl Iterator<Item = &[u8]> {
 
 /// One script: an atomic step on one key.
 pub(super) struct LuaScript {
+    connection: Arc<Connection>,
     code: Arc<Code>,
     /// `None` for a cluster: a script may use only keys of one slot.
     together: Option<Coalescer<Together>>,
@@ -101,7 +102,7 @@ impl LuaScript {
                 Code::new(&["local function run(KEYS, ARGV)\n", body, "end\n", include_str!("lua/each.lua")]);
             Coalescer::new(Together { connection: connection.clone(), code: code.clone(), each })
         });
-        Self { code, together }
+        Self { connection: connection.clone(), code, together }
     }
 
     /// Runs the script on one key, by its hash. The caller adds at most five arguments of `bytes` bytes in total.
@@ -112,32 +113,22 @@ impl LuaScript {
     }
 
     /// Runs the script, together with calls of others that wait at the same time.
-    pub(super) async fn run(
-        &self,
-        connection: &Connection,
-        doing: &'static str,
-        command: Cmd,
-    ) -> Result<Reply> {
+    pub(super) async fn run(&self, doing: &'static str, command: Cmd) -> Result<Reply> {
         match &self.together {
             Some(together) => together.call(Call { command, doing }).await,
-            None => reply(self.code.run(connection, &command).await, doing),
+            None => reply(self.code.run(&self.connection, &command).await, doing),
         }
     }
 
     /// Runs the script on each of many keys.
-    pub(super) async fn run_all(
-        &self,
-        connection: &Connection,
-        doing: &'static str,
-        commands: &Pipeline,
-    ) -> Result<Vec<Reply>> {
-        let mut answers = connection.call_all(commands).await;
+    pub(super) async fn run_all(&self, doing: &'static str, commands: &Pipeline) -> Result<Vec<Reply>> {
+        let mut answers = self.connection.call_all(commands).await;
         let unknown =
             |answer: &Result<Value, CallError>| answer.as_ref().is_err_and(CallError::is_unknown_script);
         if answers.iter().any(unknown) {
             let missing = commands.cmd_iter().zip(&answers).filter(|(_, answer)| unknown(answer));
             let again = pipeline(missing.map(|(command, _)| self.code.with_source(command)));
-            let mut found: std::vec::IntoIter<_> = connection.call_all(&again).await.into_iter();
+            let mut found: std::vec::IntoIter<_> = self.connection.call_all(&again).await.into_iter();
             let fill = |answer| if unknown(&answer) { found.next().unwrap_or(answer) } else { answer };
             answers = answers.into_iter().map(fill).collect::<Answers>();
         }

@@ -40,7 +40,6 @@ on_both_servers! {
     claims::one_of_many_claimants_wins,
     claims::sweep_continues_where_it_stopped,
     claims::list_returns_claims_only,
-    faults::a_claim_and_a_repeat_are_one_call_each,
     faults::lost_reply_makes_no_duplicate_of_a_mark,
     faults::lost_reply_makes_no_duplicate_of_a_claim,
     faults::lost_reply_of_a_takeover_and_a_completion,

@@ -1,11 +1,14 @@
 //! `ichido send`: requests, retries, spooling, duplicates and input formats.
 
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 
 use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
 use serde_json::json;
 
-use super::{Fixture, TOKEN};
+use super::{Fixture, Run, TOKEN};
 
 #[test]
 fn records_arrive_in_batches_with_the_documented_headers() {
@@ -144,14 +147,28 @@ fn standard_input_arrays_and_envelopes_are_read() {
     write("envelope.json", r#"{"records":[{"source_event_id":"c"}]}"#);
     fixture.run(&["send", "array.json", "envelope.json"], &[]).exits_with(0);
     let mut piped = fixture.command(&["send", "-"]);
-    piped
-        .stdin(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null());
+    piped.stdin(Stdio::piped()).stderr(Stdio::null()).stdout(Stdio::null());
     let mut child = piped.spawn().unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"{\"source_event_id\":\"d\"}\n").unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"source_event_id\":\"d\"}\n").unwrap();
     assert!(child.wait().unwrap().success());
     fixture.receiver.assert_each_record_once(4);
+}
+
+/// A pipe may stay open for hours. What was read is sent meanwhile, and sent again if its response was lost.
+#[test]
+fn slow_input_does_not_hold_up_what_was_read() {
+    let fixture = Fixture::new();
+    fixture.receiver.reply_in_order([Reply::Disconnect]);
+    let mut command = fixture.command(&["send", "-"]);
+    command.env("BATCH_SIZE", "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    pipe.write_all(b"{\"source_event_id\":\"slow\"}\n").unwrap();
+    eventually("the retry", || (fixture.receiver.batches().len() == 2).then_some(()));
+    pipe.write_all(b"{\"source_event_id\":\"last\"}\n").unwrap();
+    drop(pipe);
+    Run::of(child.wait_with_output().unwrap()).exits_with(0);
+    fixture.receiver.assert_each_record_once(2);
 }
 
 #[test]
@@ -184,7 +201,7 @@ fn terminal_shows_a_progress_bar() {
         };
     }
     command.current_dir(fixture.path()).env("BATCH_SIZE", "5").env("TERM", "xterm").env_remove("LOG_LEVEL");
-    let run = super::Run::of(command.stdin(std::process::Stdio::null()).output().unwrap());
+    let run = Run::of(command.stdin(Stdio::null()).output().unwrap());
     run.exits_with(0);
     fixture.receiver.assert_each_record_once(300);
     let shown: Vec<u32> = run

@@ -15,21 +15,23 @@ fn refusal(code: &str) -> String {
     format!("{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{code}\",\"message\":\"injected\"}}")
 }
 
-/// The write that is refused returns the record, so that a repeat is not billed for a read.
-pub(crate) async fn a_claim_and_a_repeat_are_one_call_each(server: Server) {
+/// A refused write returns the record, so that a repeat is not billed for a read. DynamoDB Local leaves the record out.
+#[tokio::test]
+async fn a_claim_and_a_repeat_are_one_call_each() {
+    let server = Server::of("ICHIDO_TEST_DYNAMODB_URL");
     server.ledger(&clock()).await;
     let proxy = server.proxy();
     let ledger = server.through(&proxy, &clock()).await;
     let grant = granted(&ledger, &ask("k1")).await;
-    let after_claim = proxy.requests();
+    let after_claim = proxy.posts();
     held_ms(&ledger, &ask("k1")).await;
-    let after_repeat = proxy.requests();
+    let after_repeat = proxy.posts();
     let done = Settle::Complete(Outcome::kept("done"));
     assert_eq!(ledger.settle(&key("k1"), grant.token, &done).await.unwrap(), Settled::Applied);
-    let after_completion = proxy.requests();
+    let after_completion = proxy.posts();
     assert_eq!(ledger.claim(&ask("k1")).await.unwrap(), Claim::Done(Outcome::kept("done")));
     let calls = [after_claim, after_repeat - after_claim, after_completion - after_repeat];
-    assert_eq!((calls, proxy.requests() - after_completion), ([1, 1, 1], 1));
+    assert_eq!((calls, proxy.posts() - after_completion), ([1, 1, 1], 1));
 }
 
 /// Without a nonce, an owner whose put was applied but whose reply was lost would be told "duplicate".

@@ -1,6 +1,7 @@
 //! Effect and outcome in one commit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ichido_core::{Claim, ClaimRequest, CurrentState, InDoubtPolicy, Key, Outcome, Settle, Settled, Token};
 use ichido_ledger::postgres::{NotRecorded, Postgres};
@@ -142,7 +143,8 @@ async fn completions_of_others_do_not_wait_for_a_transaction() {
         })
     });
     for other in others.collect::<Vec<_>>() {
-        assert_eq!(other.await.unwrap(), Settled::Applied);
+        let settled = tokio::time::timeout(Duration::from_secs(60), other).await;
+        assert_eq!(settled.expect("it waits for the transaction").unwrap(), Settled::Applied);
     }
     assert!(blocked.iter().all(|blocked| !blocked.is_finished()), "the transaction is still open");
     transaction.commit().await.unwrap();
