@@ -18,9 +18,19 @@ pub struct Histories(Arc<Shared>);
 struct Shared {
     dirs: Arc<[PathBuf]>,
     anomalies: Option<AnomalySettings>,
-    found: Mutex<Option<Arc<Found>>>,
+    found: Mutex<LastLook>,
     /// Only one task looks at a time: it reads a month of counts.
     looking: tokio::sync::Mutex<()>,
+}
+
+/// What was found when anomalies were looked for last.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum LastLook {
+    /// It has not ended yet. It takes a second for a large history.
+    #[default]
+    Never,
+    Found(Arc<Found>),
+    Failed(String),
 }
 
 /// Why a history cannot be read.
@@ -58,29 +68,40 @@ impl Histories {
         Ok(tokio::task::spawn_blocking(move || read(&History::open_if_any(&dirs)?)).await??)
     }
 
-    /// What was unusual in the last [`ANOMALY_DAYS`] days, when it was looked for last. Waits only if it never was. `None` if
-    /// nothing is recorded, or anomalies are off.
+    /// What was unusual in the last [`ANOMALY_DAYS`] days, when it was looked for last. Never waits. `None` if nothing is
+    /// recorded, or anomalies are off.
+    pub(crate) fn last_look(&self) -> Option<LastLook> {
+        self.anomaly_settings().map(|_| self.0.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The same, looked for now unless it is known.
     pub(crate) async fn anomalies(&self, now: Timestamp) -> Result<Option<Arc<Found>>, Unavailable> {
-        match self.found() {
-            Some(found) => Ok(Some(found)),
-            None => self.look_for_anomalies(now).await,
+        match self.last_look() {
+            Some(LastLook::Found(found)) => Ok(Some(found)),
+            Some(LastLook::Never | LastLook::Failed(_)) => self.look_for_anomalies(now).await,
+            None => Ok(None),
         }
     }
 
     /// Looks for what was unusual, unless that is known for all hours that are complete.
     pub(crate) async fn look_for_anomalies(&self, now: Timestamp) -> Result<Option<Arc<Found>>, Unavailable> {
-        let Some(settings) = self.0.anomalies.filter(|_| !self.is_empty()) else { return Ok(None) };
+        let Some(settings) = self.anomaly_settings() else { return Ok(None) };
         let _looking = self.0.looking.lock().await;
-        if let Some(found) = self.found().filter(|found| found.is_current(now)) {
+        if let Some(LastLook::Found(found)) = self.last_look()
+            && found.is_current(now)
+        {
             return Ok(Some(found));
         }
-        let found = self.read(move |history| history.anomalies(ANOMALY_DAYS, now, &settings)).await?;
-        let found = Arc::new(found);
-        *self.0.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
-        Ok(Some(found))
+        let looked = self.read(move |history| history.anomalies(ANOMALY_DAYS, now, &settings)).await;
+        let looked = looked.map(Arc::new);
+        *self.0.found.lock().unwrap_or_else(PoisonError::into_inner) = match &looked {
+            Ok(found) => LastLook::Found(found.clone()),
+            Err(error) => LastLook::Failed(error.to_string()),
+        };
+        looked.map(Some)
     }
 
-    fn found(&self) -> Option<Arc<Found>> {
-        self.0.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn anomaly_settings(&self) -> Option<AnomalySettings> {
+        self.0.anomalies.filter(|_| !self.is_empty())
     }
 }

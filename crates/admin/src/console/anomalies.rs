@@ -1,7 +1,5 @@
 //! What was unusual in the last days: a list on the overview and on the history page.
 
-use std::sync::Arc;
-
 use ichido_core::Timestamp;
 use ichido_history::anomalies::{Finding, Found};
 use maud::{Markup, html};
@@ -9,33 +7,29 @@ use maud::{Markup, html};
 use super::Console;
 use super::language::Language;
 use super::page::{View, number, time};
-use crate::histories::Unavailable;
+use crate::histories::LastLook;
 use ichido_serve::visible;
 
 /// The findings on the overview. The history page has them all.
 const OVERVIEW_MAX: usize = 5;
 
 /// The list of the overview: the newest findings.
-pub(super) async fn newest(view: &View, console: &Console) -> Markup {
-    draw(view, found(console).await, OVERVIEW_MAX)
+pub(super) fn newest(view: &View, console: &Console) -> Markup {
+    draw(view, console, OVERVIEW_MAX)
 }
 
 /// The list of the history page.
-pub(super) async fn all(view: &View, console: &Console) -> Markup {
-    draw(view, found(console).await, usize::MAX)
+pub(super) fn all(view: &View, console: &Console) -> Markup {
+    draw(view, console, usize::MAX)
 }
 
-async fn found(console: &Console) -> Result<Option<Arc<Found>>, Unavailable> {
-    let admin = &console.app.admin;
-    admin.histories.anomalies(admin.ledger.settings().clock.now()).await
-}
-
-fn draw(view: &View, found: Result<Option<Arc<Found>>, Unavailable>, most: usize) -> Markup {
+fn draw(view: &View, console: &Console, most: usize) -> Markup {
     let t = view.t;
-    let body = match found {
-        Ok(None) => return html! {},
-        Err(error) => html! { p.notice.warn { (visible(&error.to_string())) } },
-        Ok(Some(found)) => html! {
+    let body = match console.app.admin.histories.last_look() {
+        None => return html! {},
+        Some(LastLook::Never) => html! { p.hint { (t.looking_for_anomalies) } },
+        Some(LastLook::Failed(error)) => html! { p.notice.warn { (visible(&error)) } },
+        Some(LastLook::Found(found)) => html! {
             @if found.findings.is_empty() { p.empty { (t.no_anomalies) } }
             @else { ul.findings { @for finding in found.findings.iter().rev().take(most) { (item(view, finding)) } } }
             @if found.findings.len() > most {

@@ -96,7 +96,7 @@ pub(super) async fn history(
             @if wanted.route.is_none() { (charts::sources(&report, t)) }
             (charts::degraded(&report, t))
         }
-        (anomalies::all(&view, &console).await)
+        (anomalies::all(&view, &console))
     };
     view.page(Section::History, t.history, body)
 }

@@ -18,7 +18,7 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
     let snapshot = console.sampler.snapshot();
     let t = view.t;
     let tiles = tiles(&console, &snapshot, t);
-    let anomalies = anomalies::newest(&view, &console).await;
+    let anomalies = anomalies::newest(&view, &console);
     let body = html! {
         div #live .live data-source="/live" {
             p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(t.live) data-off=(t.not_live) data-paused=(t.paused) {} }

@@ -287,6 +287,7 @@ translations! {
 
     // Anomalies
     anomalies: "Anomalies of the last 7 days", "直近 7 日間の異常検知";
+    looking_for_anomalies: "ichido is still reading the history. Reload the page in a moment.", "履歴を確認しています。しばらくしてから再読み込みしてください。";
     no_anomalies: "Nothing unusual was found.", "通常と異なる動きは見つかっていません。";
     all_anomalies: "All anomalies", "すべての異常検知";
     show_hours: "Show in the history", "履歴で確認";

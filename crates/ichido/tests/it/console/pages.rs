@@ -105,6 +105,8 @@ fn anomaly_leads_to_its_hour() {
     let claims = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
+    // This waits until the history has been read for the first time; pages do not.
+    assert_eq!(claims.get("/v1/history/anomalies").status, 200);
     check_page(&browser, &at("/"), "overview-anomaly");
     assert!(browser.text().contains(r#""events" の発生元 "C1" からの受信が"#), "{}", browser.text());
     browser.click(".findings a");
