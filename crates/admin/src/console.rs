@@ -9,6 +9,7 @@
 
 mod anomalies;
 mod assets;
+mod attention;
 mod batch;
 mod claim;
 mod claims;
@@ -20,6 +21,7 @@ mod health;
 mod history;
 mod language;
 mod live_updates;
+mod not_found;
 mod overview;
 mod page;
 mod plot;
@@ -121,7 +123,13 @@ impl Console {
         Self { context, app, sampler, live_pages: Semaphore::new(live_updates::LIVE_PAGES_MAX).into(), stop }
     }
 
-    pub(crate) fn routes(self) -> Router {
+    /// Adds the pages to the routes of the API.
+    pub(crate) fn with_routes_of(self, api: Router) -> Router {
+        let context = self.context.clone();
+        not_found::with_pages(api.merge(self.routes()), context)
+    }
+
+    fn routes(self) -> Router {
         let usage = self.app.admin.console.usage.clone();
         let usage =
             usage.map(|usage| usage::routes(self.context.clone(), usage, self.app.admin.metrics.clone()));
@@ -129,6 +137,7 @@ impl Console {
             Router::new()
                 .route("/", get(overview::overview))
                 .route("/live", get(live_updates::live))
+                .route("/system", get(overview::system))
                 .route("/claims", get(claims::claims))
                 .route("/claims/one", get(claim::claim))
                 .route("/claims/resolve", get(claim::confirm).post(claim::resolve))

@@ -93,7 +93,7 @@ impl AdminPort {
             let gate = self.gate();
             let console =
                 Console::start(app.clone(), self.settings.clone(), gate.sessions().clone(), stop.clone());
-            let router = api::router(app).merge(console.routes());
+            let router = console.with_routes_of(api::router(app));
             self.serve_router(router, gate, actions, stop, DRAIN_TIMEOUT).await;
             upkeep.abort();
             maintaining.abort();

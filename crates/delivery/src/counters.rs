@@ -2,12 +2,11 @@
 
 use serde::Serialize;
 
-/// The counters that a run reports as one line of JSON.
+/// The counters that a run reports as one line of JSON. In the log they are `metrics.sendTotal`, `metrics.sendSuccess` and so on.
 ///
-/// A batch counts in `sendTotal` each time an attempt to send it ends: it was delivered (`sendSuccess`), or it went to
-/// the spool or to failed (`sendFailed`). A batch that was split is not counted, but its parts are.
+/// A batch counts in `send_total` each time an attempt to send it ends: it was delivered (`send_success`), or it went to
+/// the spool or to failed (`send_failed`). A batch that was split is not counted, but its parts are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Counters {
     /// Batches whose sending ended.
     pub send_total: u64,

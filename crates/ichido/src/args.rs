@@ -54,7 +54,8 @@ Exit codes:
   1  internal error, failed check, or difference found
   2  invalid usage or settings, or a store that is unreachable or in use by another process
   3  a batch is in the spool, or the lane is held
-  4  a batch was moved to failed";
+  4  a batch was moved to failed
+  130  stopped by Ctrl-C before the end";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -64,7 +65,7 @@ Examples:
 
 /// Makes each effect happen once.
 #[derive(Debug, Parser)]
-#[command(name = "ichido", version, about, after_help = EXAMPLES)]
+#[command(name = "ichido", version, about, after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -73,7 +74,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show ichido at work on this machine, with crashes, outages and lost responses.
-    #[command(after_help = DEMO_EXAMPLES)]
+    #[command(after_long_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// The process of the demo that is killed.
     #[command(hide = true)]
@@ -82,21 +83,21 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DemoOrders(DemoOrdersArgs),
     /// Make an API safe to retry, as a reverse proxy in front of it.
-    #[command(after_help = GATEWAY_EXAMPLES)]
+    #[command(after_long_help = GATEWAY_EXAMPLES)]
     Gateway(GatewayArgs),
     /// Serve the claim API: recognise duplicate events, claim operations, inspect and resolve claims.
     Claims(ClaimsArgs),
     /// Deliver records to an API, with retries, a spool on disk and idempotency keys.
-    #[command(after_help = SEND_EXAMPLES)]
+    #[command(after_long_help = SEND_EXAMPLES)]
     Send(SendArgs),
     /// Aggregate usage and deliver it. The same usage always gets the same ids.
-    #[command(after_help = EXPORT_EXAMPLES)]
+    #[command(after_long_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
     /// Compare the usage in the source, what was sent, and what the receiver counted.
-    #[command(after_help = RECONCILE_EXAMPLES)]
+    #[command(after_long_help = RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
     /// Run every component that has a section in the settings, in one process with one admin port.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_long_help = RUN_EXAMPLES)]
     Run(RunArgs),
     /// List, show, resend and check batches that are not delivered yet.
     Spool(SpoolArgs),
@@ -105,13 +106,13 @@ pub(crate) enum Command {
     /// Inspect and repair a ledger of claims.
     Ledger(LedgerArgs),
     /// List, show and forget the events that a ledger has marked as seen.
-    #[command(after_help = EVENTS_EXAMPLES)]
+    #[command(after_long_help = EVENTS_EXAMPLES)]
     Events(EventsArgs),
     /// List and verify what operators did.
-    #[command(after_help = AUDIT_EXAMPLES)]
+    #[command(after_long_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
     /// Receive usage records, and count each one once, by day, model, app and user.
-    #[command(after_help = METER_EXAMPLES)]
+    #[command(after_long_help = METER_EXAMPLES)]
     Meter(MeterArgs),
     /// Compute ids of usage records, keys of batches, and collision odds.
     Id(IdArgs),
@@ -120,16 +121,16 @@ pub(crate) enum Command {
     /// Probe a running process: whether it is ready, or alive.
     Health(HealthArgs),
     /// Show the settings in effect and where they come from; print defaults and the schema.
-    #[command(after_help = CONFIG_EXAMPLES)]
+    #[command(after_long_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
     /// Print a completion script for a shell.
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    #[command(after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell to complete for.
         shell: clap_complete::Shell,
     },
     /// Write a manual page for each command.
-    #[command(after_help = "Example:\n  ichido man /usr/local/share/man/man1")]
+    #[command(after_long_help = "Example:\n  ichido man /usr/local/share/man/man1")]
     Man {
         /// Directory to write to. It is created if it does not exist.
         dir: PathBuf,

@@ -1,5 +1,7 @@
 //! `ichido check`: checks the settings and the connections.
 
+use std::io::Write;
+
 use ichido_delivery::store::{BatchDir, Layout};
 use ichido_http::Route;
 use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
@@ -15,8 +17,7 @@ use ichido_admin::operator::Operator;
 use ichido_core::error_chain;
 use ichido_export::Export;
 use ichido_gateway::settings::unchecked;
-use ichido_serve::Failure;
-use ichido_serve::try_connect;
+use ichido_serve::{Failure, try_connect, visible_lines};
 
 /// Settings of the admin port that can be wrong without a section in the file.
 const ADMIN_SETTINGS: [&str; 7] = [
@@ -338,7 +339,8 @@ fn print(report: &Report) {
             Verdict::Warning => "warning",
             Verdict::Failed => "FAILED",
         };
-        outln!("{verdict:<8} {:<9} {}", check.what, check.detail);
+        let (verdict, detail) = (output::word(verdict, 8), visible_lines(&check.detail));
+        output::print(|out| writeln!(out, "{verdict} {:<9} {detail}", check.what));
     }
     if let Some(capabilities) = &report.capabilities {
         outln!("         {capabilities}");

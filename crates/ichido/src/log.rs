@@ -1,38 +1,65 @@
-//! The log on standard error: text for people at a terminal, JSON lines for servers and scheduled jobs.
+//! The log on standard error: text at a terminal, JSON lines for servers and scheduled jobs elsewhere.
 
 mod json;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing::Metadata;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::json::JsonLine;
+use crate::output;
 use ichido_admin::AUDIT;
-use ichido_serve::Failure;
+use ichido_serve::shutdown::LIFECYCLE;
 use ichido_serve::stderr::{self, Priority, Queue};
+use ichido_serve::{Failure, visible_log};
 
 /// Who reads the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// Somebody who typed a command: warnings, as text.
     Person,
-    /// A log collector: one JSON object per line, from level info.
+    /// Somebody who watches a server at a terminal: text, from level info.
+    Watcher,
+    /// A log collector: one JSON object per line, from level info, and nothing else.
     Collector,
+}
+
+impl Reader {
+    /// The line of a server that has started.
+    pub(crate) fn report_start(self, summary: &str) {
+        match self {
+            Reader::Person | Reader::Watcher => errln!("{summary}"),
+            Reader::Collector => tracing::info!(target: LIFECYCLE, summary, "started"),
+        }
+    }
+
+    /// The last line of a command that failed.
+    pub(crate) fn report_failure(self, failure: &Failure) {
+        match self {
+            Reader::Person | Reader::Watcher => errln!("ichido: {failure}"),
+            Reader::Collector => {
+                let exit_code = failure.class() as u8;
+                tracing::error!(target: LIFECYCLE, error = %failure, exit_code, "failed");
+            }
+        }
+    }
 }
 
 /// Starts the log, and returns where progress bars are drawn so that log lines do not run into them.
 ///
-/// Audit lines are always written, unless `LOG_LEVEL` names their target.
+/// Audit lines, and those about start and stop, are always written, unless `LOG_LEVEL` names their target.
 pub(crate) fn start(reader: Reader) -> Result<MultiProgress, Failure> {
     let default = match reader {
         Reader::Person => "warn",
-        Reader::Collector => "info",
+        Reader::Watcher | Reader::Collector => "info",
     };
     let level = std::env::var("LOG_LEVEL").ok().filter(|level| !level.is_empty());
     let level = level.unwrap_or_else(|| default.to_owned());
@@ -41,17 +68,21 @@ pub(crate) fn start(reader: Reader) -> Result<MultiProgress, Failure> {
     if !level.split(',').all(|part| part.contains('=') || part.parse::<LevelFilter>().is_ok()) {
         return Err(invalid());
     }
-    let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
-    let filter: Targets = format!("{level}{audit}").parse().map_err(|_| invalid())?;
-    let is_plain =
-        !io::stderr().is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
-    let log = fmt::layer().with_target(false).with_ansi(!is_plain);
+    let always = [AUDIT, LIFECYCLE].into_iter().filter(|target| !level.contains(target));
+    let filter = always.fold(level.clone(), |filter, target| format!("{filter},{target}=info"));
+    let filter: Targets = filter.parse().map_err(|_| invalid())?;
+    let log = fmt::layer().with_target(false).with_ansi(output::may_color(&io::stderr()));
     let filtered = tracing_subscriber::registry().with(filter);
     match reader {
         Reader::Person => {
             let progress = MultiProgress::new();
             filtered.with(log.with_writer(AboveProgress(progress.clone()))).init();
             Ok(progress)
+        }
+        Reader::Watcher => {
+            let log = log.with_timer(Seconds).with_writer(Visible(Queued(stderr::start_queue()?)));
+            filtered.with(log).init();
+            Ok(MultiProgress::with_draw_target(ProgressDrawTarget::hidden()))
         }
         Reader::Collector => {
             let log = log.event_format(JsonLine).with_writer(Queued(stderr::start_queue()?));
@@ -68,7 +99,7 @@ struct AboveProgress(MultiProgress);
 impl Write for AboveProgress {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        let text = ichido_serve::visible_log(&text);
+        let text = visible_log(&text);
         self.0.suspend(|| io::stderr().lock().write_all(text.as_bytes())).map(|()| line.len())
     }
 
@@ -113,5 +144,43 @@ impl Write for QueuedLine<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Writes to the queue what a terminal can show.
+struct Visible(Queued);
+
+struct VisibleLine<'a>(QueuedLine<'a>);
+
+impl<'a> MakeWriter<'a> for Visible {
+    type Writer = VisibleLine<'a>;
+
+    fn make_writer(&'a self) -> VisibleLine<'a> {
+        VisibleLine(self.0.make_writer())
+    }
+
+    fn make_writer_for(&'a self, event: &Metadata<'_>) -> VisibleLine<'a> {
+        VisibleLine(self.0.make_writer_for(event))
+    }
+}
+
+impl Write for VisibleLine<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        self.0.write(visible_log(&text).as_bytes()).map(|_| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The time of a line for a person, in UTC, to the second.
+struct Seconds;
+
+impl FormatTime for Seconds {
+    #[allow(clippy::disallowed_methods, reason = "only shown, never compared")]
+    fn format_time(&self, w: &mut Writer<'_>) -> std::fmt::Result {
+        write!(w, "{}", jiff::Timestamp::now().strftime("%H:%M:%SZ"))
     }
 }

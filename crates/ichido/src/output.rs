@@ -9,12 +9,12 @@
 
 use std::any::Any;
 use std::fmt::{self, Arguments, Write as _};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::panic::resume_unwind;
 use std::process::ExitCode;
 
-use comfy_table::ContentArrangement;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{Cell, Color, ContentArrangement};
 use ichido_core::Timestamp;
 use serde::Serialize;
 
@@ -66,6 +66,32 @@ pub(crate) fn exit_code_after(panic: Box<dyn Any + Send>) -> ExitCode {
     }
 }
 
+/// Whether text on this stream may have colours: somebody looks at it, and did not ask for none.
+pub(crate) fn may_color(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+/// The colour of a word that is a state or a verdict. The same word has the same colour everywhere.
+fn color(word: &str) -> Option<Color> {
+    match word {
+        "ok" | "done" | "delivered" | "accepted" | "met" => Some(Color::Green),
+        "warning" | "running" | "spooled" | "waiting" | "no-data" => Some(Color::Yellow),
+        "FAILED" | "failed" | "in-doubt" | "missed" => Some(Color::Red),
+        _ => None,
+    }
+}
+
+/// A state or a verdict in a line on standard output, padded to a width.
+pub(crate) fn word(word: &str, width: usize) -> String {
+    let padded = format!("{word:<width$}");
+    match color(word).filter(|_| may_color(&io::stdout())) {
+        Some(Color::Green) => format!("\u{1b}[32m{padded}\u{1b}[0m"),
+        Some(Color::Yellow) => format!("\u{1b}[33m{padded}\u{1b}[0m"),
+        Some(_) => format!("\u{1b}[31m{padded}\u{1b}[0m"),
+        None => padded,
+    }
+}
+
 /// A table. Each cell is one line.
 pub(crate) struct Table(comfy_table::Table);
 
@@ -78,7 +104,27 @@ pub(crate) fn table(header: &[&str]) -> Table {
 
 impl Table {
     pub(crate) fn add_row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
-        self.0.add_row(cells.into_iter().map(|cell| visible(cell.as_ref()).into_owned()));
+        let may_color = may_color(&io::stdout());
+        self.0.add_row(cells.into_iter().map(|text| {
+            let cell = Cell::new(visible(text.as_ref()));
+            match color(text.as_ref()).filter(|_| may_color) {
+                Some(color) => cell.fg(color),
+                None => cell,
+            }
+        }));
+    }
+
+    /// Prints the table, with colours at a terminal.
+    pub(crate) fn print(&self) {
+        print(|out| writeln!(out, "{}", self.0));
+    }
+
+    /// Prints the table. If it has no rows, prints what that means instead.
+    pub(crate) fn print_or(&self, empty: &str) {
+        match self.0.is_empty() {
+            true => outln!("{empty}"),
+            false => self.print(),
+        }
     }
 }
 

@@ -3,11 +3,26 @@
 //! After the first SIGTERM or SIGINT the process finishes the requests in progress. The second exits at once: the sender
 //! does not want to wait any longer, and the ledger survives crashes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{ExitClass, Failure};
-use crate::stderr::{self, FlushOnDrop};
+use crate::stderr::FlushOnDrop;
+
+/// The target of log lines about the start and the end of a process. They are written at every log level.
+pub const LIFECYCLE: &str = "ichido::lifecycle";
+/// The exit code after Ctrl-C, as shells report it for a process that SIGINT killed.
+pub const INTERRUPTED: u8 = 128 + 2;
+
+/// Whether a SIGINT has arrived. A process has one set of signal handlers.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody pressed Ctrl-C.
+pub fn is_interrupted() -> bool {
+    IS_INTERRUPTED.load(Ordering::Relaxed)
+}
 
 /// Returns a token that the first signal cancels. The second signal exits the process.
 pub fn on_signals() -> Result<CancellationToken, Failure> {
@@ -16,12 +31,13 @@ pub fn on_signals() -> Result<CancellationToken, Failure> {
     let cancelled = stop.clone();
     tokio::spawn(async move {
         next(&mut signals).await;
-        stderr::write_line("ichido: finishing requests in progress; a second signal exits at once");
+        tracing::info!(target: LIFECYCLE, "stopping after the requests in progress; a second signal exits at once");
         cancelled.cancel();
         next(&mut signals).await;
-        stderr::write_line("ichido: exiting at once");
+        tracing::warn!(target: LIFECYCLE, "exiting at once");
         drop(FlushOnDrop);
-        std::process::exit(ExitClass::Internal as i32);
+        let code = if is_interrupted() { i32::from(INTERRUPTED) } else { ExitClass::Internal as i32 };
+        std::process::exit(code);
     });
     Ok(stop)
 }
@@ -42,6 +58,6 @@ fn listen() -> Result<(Signal, Signal), Failure> {
 async fn next((terminate, interrupt): &mut (Signal, Signal)) {
     tokio::select! {
         _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        _ = interrupt.recv() => IS_INTERRUPTED.store(true, Ordering::Relaxed),
     }
 }

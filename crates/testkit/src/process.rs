@@ -33,9 +33,9 @@ impl Process {
         Ok(Self { child, stderr: written, reader: Some(reader) })
     }
 
-    /// What the process has written to standard error so far.
+    /// What the process has written to standard error so far, with failures as a terminal shows them.
     pub fn stderr(&self) -> String {
-        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        plain_failures(&self.stderr.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The address after `text` in a complete line on standard error, if the process has printed one.
@@ -119,6 +119,18 @@ fn keep(output: impl Read, kept: &Mutex<String>) {
     }
 }
 
+/// Replaces the JSON line of a failure with the line that a terminal shows, so that tests see the text without escapes.
+pub fn plain_failures(stderr: &str) -> String {
+    let plain = |line: &str| match serde_json::from_str::<serde_json::Value>(line) {
+        Ok(json) if json["message"] == "failed" => match json["error"].as_str() {
+            Some(error) => format!("ichido: {error}\n"),
+            None => format!("{line}\n"),
+        },
+        _ => format!("{line}\n"),
+    };
+    stderr.lines().map(plain).collect()
+}
+
 /// The address that follows `text` in a line. A scheme in front of the address is skipped.
 #[track_caller]
 pub fn address_after(line: &str, text: &str) -> SocketAddr {
@@ -127,6 +139,6 @@ pub fn address_after(line: &str, text: &str) -> SocketAddr {
 
 fn find_address(line: &str, text: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once(text)?;
-    let address = rest.split([' ', ',']).next()?;
+    let address = rest.split([' ', ',', '"']).next()?;
     address.trim_start_matches("https://").trim_start_matches("http://").parse().ok()
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::Console;
 use super::language::Language;
-use super::page::{View, number, time};
+use super::page::{View, exact_time, number};
 use crate::histories::LastLook;
 use ichido_serve::visible;
 
@@ -50,7 +50,7 @@ fn item(view: &View, finding: &Finding) -> Markup {
     };
     html! {
         li {
-            span.when { (time(Timestamp(finding.at))) }
+            span.when { (exact_time(Timestamp(finding.at))) }
             " " span.mark.warn { (view.t.anomaly(finding.kind)) }
             " " span.sentence { (visible(text)) }
             " " a href=(finding.page) { (view.t.show_hours) }

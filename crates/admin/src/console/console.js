@@ -1,7 +1,20 @@
-// Updates the texts and plot lines of the overview by name. Pages work without it.
+// Shows how long ago things happened, and updates the texts and plot lines of the overview by name. Pages work without it.
 "use strict";
 
 (() => {
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const format = new Intl.RelativeTimeFormat(document.documentElement.lang, { numeric: "auto" });
+  const showAges = () => {
+    for (const element of document.querySelectorAll("time[data-relative]")) {
+      const seconds = (Date.parse(element.dateTime) - Date.now()) / 1000;
+      const [unit, length] = units.find(([, length]) => Math.abs(seconds) >= length) ?? units[3];
+      const text = format.format(Math.trunc(seconds / length), unit);
+      if (element.textContent !== text) element.textContent = text;
+    }
+  };
+  showAges();
+  setInterval(showAges, 10000);
+
   const goOn = document.querySelector("a[data-go-on]");
   if (goOn) {
     location.replace(goOn.href);

@@ -84,6 +84,11 @@ impl Health {
         }
     }
 
+    /// The summary, if a component fails or works in a degraded mode.
+    pub(super) fn problem(&self) -> Option<String> {
+        matches!(self.state(), Status::Bad | Status::Warn).then(|| self.headline())
+    }
+
     pub(super) fn draw(&self) -> Markup {
         html! {
             section aria-label=(self.t.health) {

@@ -5,6 +5,7 @@ use axum::response::Response;
 use ichido_ledger::Capabilities;
 use maud::{Markup, html};
 
+use super::attention::Attention;
 use super::health::Health;
 use super::page::{Section, View, facts, link, number, table, time};
 use super::plot::Plot;
@@ -18,23 +19,20 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
     let snapshot = console.sampler.snapshot();
     let t = view.t;
     let tiles = tiles(&console, &snapshot, t);
-    let anomalies = anomalies::newest(&view, &console);
+    let health = health(&console, &snapshot, t);
     let body = html! {
         div #live .live data-source="/live" {
             p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(t.live) data-off=(t.not_live) data-paused=(t.paused) {} }
             button.quiet type="button" hidden data-live-pause data-pause=(t.pause) data-go-on=(t.resume) { (t.pause) }
         }
-        (health(&console, &snapshot, t).draw())
+        (Attention::of(&console, &snapshot, &health, t).draw())
+        (health.draw())
         section aria-labelledby="figures" {
             h2 #figures { (t.since_start) }
             dl.figures { @for tile in &tiles { (tile.draw()) } }
         }
         section.plots aria-label=(t.over_time) { @for plot in plots(&console, &snapshot, t) { (plot.draw(t)) } }
-        (anomalies)
-        section aria-labelledby="ledger" {
-            h2 #ledger { (t.ledger) }
-            (facts(&capabilities(&console.app.admin.ledger.capabilities(), t)))
-        }
+        (anomalies::newest(&view, &console))
         @if let Some(delivery_control) = console.delivery_control() { (passes(&delivery_control.passes(), t)) }
     };
     view.page(Section::Overview, t.overview, body)
@@ -48,8 +46,27 @@ pub(super) fn live(view: &View, console: &Console) -> Vec<(String, String)> {
     for plot in plots(console, &snapshot, view.t) {
         live.extend(plot.live());
     }
-    live.extend(health(console, &snapshot, view.t).live());
+    let health = health(console, &snapshot, view.t);
+    live.extend(Attention::of(console, &snapshot, &health, view.t).live());
+    live.extend(health.live());
     live
+}
+
+/// What does not change while the process runs: the ledger and what it guarantees.
+pub(super) async fn system(view: View, State(console): State<Console>) -> Response {
+    let t = view.t;
+    let process = [
+        (t.version, html! { code { (env!("CARGO_PKG_VERSION")) } }),
+        (t.process, html! { code { (std::process::id()) } }),
+    ];
+    let body = html! {
+        section aria-labelledby="process" { h2 #process { (t.process) } (facts(&process)) }
+        section aria-labelledby="ledger" {
+            h2 #ledger { (t.ledger) }
+            (facts(&capabilities(&console.app.admin.ledger.capabilities(), t)))
+        }
+    };
+    view.page(Section::System, t.system, body)
 }
 
 /// A number with its label, and a link to its details.

@@ -24,6 +24,7 @@ pub(super) enum Section {
     History,
     Delivery,
     Usage,
+    System,
     /// Sign-in and error pages.
     None,
 }
@@ -130,6 +131,7 @@ impl View {
             (history, Section::History, "/history", t.history),
             (delivery, Section::Delivery, "/delivery", t.delivery),
             (usage, Section::Usage, "/usage", t.usage),
+            (ledger, Section::System, "/system", t.system),
         ];
         let links = links.into_iter().filter(|(there, ..)| *there);
         html! {
@@ -208,12 +210,22 @@ fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
             tbody role="rowgroup" {
                 @for row in rows {
                     tr role="row" {
-                        @for (cell, head) in row.iter().zip(heads) { td role="cell" data-label=(head) { (cell) } }
+                        @for (cell, head) in row.iter().zip(heads) {
+                            td.number[is_number(cell)] role="cell" data-label=(head) { (cell) }
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// Whether a cell contains nothing but a number, which is aligned to the right.
+fn is_number(cell: &Markup) -> bool {
+    let text = cell.0.as_str();
+    let is_part = |char: char| char.is_ascii_digit() || matches!(char, ',' | '.' | ' ' | '%');
+    text.starts_with(|char: char| char.is_ascii_digit())
+        && text.strip_suffix(" ms").unwrap_or(text).chars().all(is_part)
 }
 
 /// A list of names and values.
@@ -234,8 +246,18 @@ pub(super) fn number(value: u64) -> String {
     text
 }
 
-/// A timestamp, to the second.
+/// A timestamp, to the second. The script shows how long ago it was; the exact time is the tooltip then.
 pub(super) fn time(at: Timestamp) -> Markup {
+    let moment = moment(at.0);
+    html! {
+        time data-relative datetime=(moment.strftime("%Y-%m-%dT%H:%M:%SZ")) title=(moment.strftime("%Y-%m-%d %H:%M:%S UTC")) {
+            (moment.strftime("%Y-%m-%d %H:%M:%S"))
+        }
+    }
+}
+
+/// A timestamp that stays exact, for places where moments are compared.
+pub(super) fn exact_time(at: Timestamp) -> Markup {
     let moment = moment(at.0);
     html! {
         time datetime=(moment.strftime("%Y-%m-%dT%H:%M:%SZ")) { (moment.strftime("%Y-%m-%d %H:%M:%S")) }
@@ -270,6 +292,17 @@ pub(super) fn link(path: &str, query: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_plain_numbers_are_aligned_to_the_right() {
+        let cell = |text: &str| is_number(&html! { (text) });
+        for number in ["0", "1,234", "12.5 %", "12 ms"] {
+            assert!(cell(number), "{number}");
+        }
+        for text in ["", "–", "2026-11-18 10:00:00", "12 ms · timeout", "4f2a", "10.0.0.1:80"] {
+            assert!(!cell(text), "{text}");
+        }
+    }
 
     #[test]
     fn numbers_and_links_are_well_formed() {

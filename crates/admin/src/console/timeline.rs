@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::Console;
 use super::history::{search_form, unavailable};
-use super::page::{Section, View, facts, number, table_under_heading, time};
+use super::page::{Section, View, exact_time, facts, number, table_under_heading};
 use super::translations::Translations;
 use ichido_serve::visible;
 
@@ -60,7 +60,7 @@ pub(super) async fn timeline(
 fn summary(entries: &[Entry], t: &'static Translations) -> Vec<(&'static str, Markup)> {
     let last = |results: &[&str]| entries.iter().rev().find(|entry| results.contains(&&*entry.result));
     let with_detail = |entry: &Entry| {
-        html! { (time(Timestamp(entry.at))) @if let Some(detail) = &entry.detail { " · " (visible(detail)) } }
+        html! { (exact_time(Timestamp(entry.at))) @if let Some(detail) = &entry.detail { " · " (visible(detail)) } }
     };
     let mut keys: Vec<_> = entries.iter().map(|entry| &*entry.key).collect();
     keys.sort_unstable();
@@ -70,7 +70,7 @@ fn summary(entries: &[Entry], t: &'static Translations) -> Vec<(&'static str, Ma
     let mut rows = vec![(t.key, html! { @for key in keys { span.key { (visible(key)) } " " } })];
     rows.push((
         t.first_seen,
-        html! { @match first { Some(first) => (time(Timestamp(first.at))), None => (t.first_not_recorded) } },
+        html! { @match first { Some(first) => (exact_time(Timestamp(first.at))), None => (t.first_not_recorded) } },
     ));
     rows.push((t.repeats, html! { (number(repeats)) }));
     rows.extend(last(&["completed"]).map(|entry| (t.completed_at, with_detail(entry))));
@@ -91,7 +91,7 @@ fn rows(entries: &[Entry], t: &'static Translations) -> Markup {
         #[allow(clippy::cast_precision_loss, reason = "rounded to a tenth of a millisecond")]
         let ms = entry.latency_us as f64 / 1_000.0;
         vec![
-            time(Timestamp(entry.at)),
+            exact_time(Timestamp(entry.at)),
             html! { (visible(t.decision(&entry.result))) @if entry.degraded { " (" (t.fallback) ")" } },
             html! { span.key { (visible(&entry.route)) } },
             optional(&entry.source),

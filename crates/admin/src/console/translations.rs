@@ -285,6 +285,21 @@ translations! {
     decided_freed: "released by an operator", "運用者が解放";
     decided_forgotten: "forgotten by an operator", "運用者が取り消し";
 
+    // What needs attention
+    attention: "Needs attention", "対応が必要な項目";
+    attention_none: "Nothing needs attention.", "対応が必要な項目はありません。";
+    attention_in_doubt: "Claims in doubt: {}. Find out whether each effect happened, and resolve it.", "結果未確定の操作: {} 件。実行されたかどうかを確認し、解決してください。";
+    attention_failed: "Batches in failed: {}. Read the last error, then resend or accept them.", "送信に失敗したバッチ: {} 件。最後のエラーを確認し、再送または受領済みにしてください。";
+    attention_twice: "Effects that may have happened twice: {}.", "二重に実行された可能性のある操作: {} 件。";
+    attention_anomalies: "Anomalies in the last 7 days: {}.", "直近 7 日間の異常検知: {} 件。";
+
+    // System
+    system: "System", "システム";
+    version: "Version", "バージョン";
+    process: "Process", "プロセス";
+    page_not_found: "There is no such page", "ページが見つかりません";
+    page_not_found_hint: "The address may be misspelled, or this process does not have that component.", "URL が間違っているか、このプロセスでは該当する機能が動いていません。";
+
     // Anomalies
     anomalies: "Anomalies of the last 7 days", "直近 7 日間の異常検知";
     looking_for_anomalies: "ichido is still reading the history. Reload the page in a moment.", "履歴を確認しています。しばらくしてから再読み込みしてください。";

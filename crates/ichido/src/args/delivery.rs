@@ -79,7 +79,9 @@ pub(crate) enum SpoolVerb {
     /// Show a batch with its history and its records.
     Show(BatchArgs),
     /// Send batches now.
-    #[command(after_help = "Examples:\n  ichido spool resend\n  ichido spool resend a3f2e1b9c4d5 --force")]
+    #[command(
+        after_long_help = "Examples:\n  ichido spool resend\n  ichido spool resend a3f2e1b9c4d5 --force"
+    )]
     Resend {
         /// Only batches whose key starts with this.
         #[arg(value_name = "KEY")]
@@ -111,7 +113,7 @@ pub(crate) enum FailedVerb {
     Show(BatchArgs),
     /// Send batches again. They keep their history.
     #[command(
-        after_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all\n  \
+        after_long_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all\n  \
         ichido failed resend --by-record a3f2e1b9c4d5"
     )]
     Resend {
@@ -127,7 +129,7 @@ pub(crate) enum FailedVerb {
         by_record: bool,
     },
     /// Remove batches that the receiver already has, and write receipts for them.
-    #[command(after_help = "Example:\n  ichido failed accept a3f2e1b9c4d5")]
+    #[command(after_long_help = "Example:\n  ichido failed accept a3f2e1b9c4d5")]
     Accept {
         /// Key of the batch, or the start of it.
         #[arg(value_name = "KEY", required = true)]

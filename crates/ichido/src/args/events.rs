@@ -61,7 +61,7 @@ pub(crate) struct EventsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsVerb {
     /// List events that are marked.
-    #[command(after_help = "Examples:\n  ichido events list --prefix Ev0\n  ichido events list --json")]
+    #[command(after_long_help = "Examples:\n  ichido events list --prefix Ev0\n  ichido events list --json")]
     List {
         /// Only keys that start with this.
         #[arg(long)]
@@ -79,7 +79,7 @@ pub(crate) enum EventsVerb {
         key: String,
     },
     /// Count what was decided about events and keyed requests, from the local history.
-    #[command(after_help = HISTORY_EXAMPLES)]
+    #[command(after_long_help = HISTORY_EXAMPLES)]
     History {
         /// Count by this.
         #[arg(long, value_enum, default_value_t = HistoryBy::Result)]
@@ -95,7 +95,7 @@ pub(crate) enum EventsVerb {
         dir: Vec<PathBuf>,
     },
     /// Show what was decided about one key, from the local history: first seen, repeats, renewals, doubt, resolution.
-    #[command(after_help = TIMELINE_EXAMPLES)]
+    #[command(after_long_help = TIMELINE_EXAMPLES)]
     Timeline {
         /// Key, or at least 16 hexadecimal digits of its hash, or the id of a request.
         key: String,
@@ -104,7 +104,7 @@ pub(crate) enum EventsVerb {
         dir: Vec<PathBuf>,
     },
     /// Show unusual hours in the local history: volume, duplicates, silence, doubt, and instances that differ from the others.
-    #[command(after_help = ANOMALIES_EXAMPLES)]
+    #[command(after_long_help = ANOMALIES_EXAMPLES)]
     Anomalies {
         /// How many days back.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=30))]
@@ -114,7 +114,7 @@ pub(crate) enum EventsVerb {
         dir: Vec<PathBuf>,
     },
     /// Forget an event, so that it is processed again if it is delivered again.
-    #[command(after_help = FORGET_EXAMPLES)]
+    #[command(after_long_help = FORGET_EXAMPLES)]
     Forget {
         /// Key of the event.
         key: String,

@@ -40,17 +40,17 @@ pub(crate) struct IdArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdVerb {
     /// Print the source_event_id of a usage record.
-    #[command(after_help = EVENT_EXAMPLES)]
+    #[command(after_long_help = EVENT_EXAMPLES)]
     Event(Box<EventArgs>),
     /// Print the idempotency key of a batch of records.
-    #[command(after_help = BATCH_EXAMPLES)]
+    #[command(after_long_help = BATCH_EXAMPLES)]
     Batch {
         /// Keys of the records.
         #[arg(value_name = "KEY")]
         keys: Vec<String>,
     },
     /// Print how likely it is that two different records get the same id.
-    #[command(after_help = ODDS_EXAMPLES)]
+    #[command(after_long_help = ODDS_EXAMPLES)]
     Odds {
         /// Number of ids that share day, provider and model.
         #[arg(long, value_name = "N")]

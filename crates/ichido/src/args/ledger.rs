@@ -39,7 +39,7 @@ pub(crate) enum LedgerVerb {
     Init,
     /// List claims.
     #[command(
-        after_help = "Examples:\n  ichido ledger list --state in-doubt\n  ichido ledger list --prefix order- --json"
+        after_long_help = "Examples:\n  ichido ledger list --state in-doubt\n  ichido ledger list --prefix order- --json"
     )]
     List {
         /// Only claims in this state.
@@ -59,7 +59,7 @@ pub(crate) enum LedgerVerb {
     Show(KeyArgs),
     /// Record what happened to a claim in doubt.
     #[command(
-        after_help = "Examples:\n  ichido ledger resolve order-17 --as done --outcome '{\"id\":17}'\n  ichido ledger resolve order-17 --as absent"
+        after_long_help = "Examples:\n  ichido ledger resolve order-17 --as done --outcome '{\"id\":17}'\n  ichido ledger resolve order-17 --as absent"
     )]
     Resolve {
         #[command(flatten)]
@@ -80,7 +80,7 @@ pub(crate) enum LedgerVerb {
         force: bool,
     },
     /// Forget a completed claim whose effect did not happen, so that the next request with its key runs it.
-    #[command(after_help = FORGET_EXAMPLES)]
+    #[command(after_long_help = FORGET_EXAMPLES)]
     Forget {
         #[command(flatten)]
         key: KeyArgs,
@@ -98,13 +98,13 @@ pub(crate) enum LedgerVerb {
     /// Read and check everything that a file: ledger stores. Exits with 1 if something is damaged.
     Verify,
     /// Copy a file: ledger to a new directory, even while it is in use.
-    #[command(after_help = "Example:\n  ichido ledger backup /var/backups/ichido/$(date +%F)")]
+    #[command(after_long_help = "Example:\n  ichido ledger backup /var/backups/ichido/$(date +%F)")]
     Backup {
         /// Directory that does not exist yet or is empty, on the machine of the process that has the ledger open.
         directory: PathBuf,
     },
     /// Restore a backup to the directory of the ledger, which must not exist or be empty.
-    #[command(after_help = RESTORE_EXAMPLES)]
+    #[command(after_long_help = RESTORE_EXAMPLES)]
     Restore {
         /// Directory of the backup.
         backup: PathBuf,

@@ -80,7 +80,7 @@ pub(crate) struct MeterArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     mut_arg("json", |json| json.hide(true)),
-    after_help = "\
+    after_long_help = "\
 Examples:
   ichido claims                                                             use the embedded ledger in data/ledger
   ichido claims --ledger 'dynamodb://processed-events?region=us-east-1'     share a table between instances
@@ -113,7 +113,7 @@ pub(crate) struct ClaimsArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     mut_arg("ledger", |ledger| ledger.hide(true)),
-    after_help = "\
+    after_long_help = "\
 Examples:
   ichido health                                    the admin port of the settings
   ichido health --admin 127.0.0.1:8070             ichido claims

@@ -105,7 +105,7 @@ fn list(
             text(&action.reason),
         ]);
     }
-    outln!("{table}");
+    table.print_or("no operator's action matches");
     outln!("{}", output::count(entries.len() as u64, "entry", "entries"));
     if unreadable > 0 {
         let lines = output::count(unreadable, "line is", "lines are");

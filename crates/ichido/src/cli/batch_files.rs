@@ -17,7 +17,6 @@ struct Listing {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Entry {
     /// Sort key: the time in the file name, to the second, then the exact one, if the file can be read.
     #[serde(skip)]
@@ -32,7 +31,6 @@ struct Entry {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ShownBatch<'a> {
     file: String,
     batch_idempotency_key: &'a str,
@@ -94,7 +92,10 @@ pub(super) fn list(layout: &Layout, dir: BatchDir, args: &ListArgs, json: bool) 
             entry.last_error.clone().unwrap_or_default(),
         ]);
     }
-    outln!("{table}");
+    table.print_or(match listing.total {
+        0 => "nothing here: every batch was delivered",
+        _ => "no batch matches",
+    });
     outln!("{} of {}", listing.batches.len(), listing.total);
     Ok(())
 }

@@ -44,7 +44,7 @@ fn show(args: &ConfigArgs, all: bool) -> Result<(), Failure> {
         let value = one.value.as_ref().map_or_else(|| "not set".to_owned(), Value::to_string);
         table.add_row([one.setting.as_str(), &value, &one.origin]);
     }
-    outln!("{table}");
+    table.print();
     Ok(())
 }
 

@@ -117,7 +117,7 @@ async fn list(operator: &impl Operator, query: MarkQuery, json: bool) -> Result<
             metadata.join(" "),
         ]);
     }
-    outln!("{table}");
+    table.print_or("no event matches");
     if page.degraded {
         outln!("the ledger is unavailable: these are only the events in the fallback of this process");
     }
@@ -164,7 +164,7 @@ async fn show(operator: &impl Operator, key: &str, json: bool) -> Result<(), Fai
         table.add_row([&format!("metadata: {name}"), value]);
     }
     table.add_row(["index", &event.index]);
-    outln!("{table}");
+    table.print();
     if event.local {
         outln!("not in the ledger yet: the fallback of this process marked it during an outage");
     }

@@ -158,7 +158,7 @@ impl Preview {
                 (*what).to_owned(),
             ]);
         }
-        outln!("{table}");
+        table.print();
         let records = output::count(self.records.len() as u64, "record", "records");
         let refused = output::count(self.refused.len() as u64, "row", "rows");
         outln!("{records}; {refused} cannot be exported");

@@ -35,7 +35,6 @@ pub(super) async fn run(args: &FailedArgs) -> Result<(), Failure> {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Accepted {
     batch_idempotency_key: String,
     records: usize,

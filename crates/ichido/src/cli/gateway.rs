@@ -6,6 +6,7 @@ use crate::args::GatewayArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{anomalies, gateway, history, ledger, telemetry};
+use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
@@ -13,7 +14,7 @@ use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::reload::Triggers;
 use ichido_serve::{Failure, Readiness, shutdown};
 
-pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &GatewayArgs, log: Reader) -> Result<(), Failure> {
     let settings = Arc::new(Settings::load(args.common.config.as_deref(), &args.flags())?);
     let gateway_settings = settings.gateway(args.optional_key)?;
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
@@ -40,7 +41,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     );
     let (component, reloader) =
         gateway::component(bound, &shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;
-    errln!("{start_line}");
+    log.report_start(&start_line);
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let histories = settings.histories()?;
     let serving = admin.zip(metrics).map(|(admin, metrics)| {

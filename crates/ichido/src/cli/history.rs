@@ -86,7 +86,7 @@ fn print_table(by: HistoryBy, days: u32, counts: &[Count]) {
             milliseconds(count.latency_max_us),
         ]);
     }
-    outln!("{table}");
+    table.print_or("nothing was recorded");
     let all = counts.iter().map(|count| count.count).sum();
     outln!(
         "{} in {}",
@@ -139,7 +139,7 @@ pub(super) async fn timeline(
             detail.clone().unwrap_or_default(),
         ]);
     }
-    outln!("{table}");
+    table.print();
     let repeats = entries.iter().filter(|entry| entry.is_repeat()).count() as u64;
     outln!("{}", output::count(repeats, "repeat", "repeats"));
     Ok(())

@@ -262,7 +262,7 @@ async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), 
             detail(claim),
         ]);
     }
-    outln!("{table}");
+    table.print_or("no claim matches");
     if page.degraded {
         outln!("the ledger is unavailable: these are only the claims in the fallback of this process");
     }
@@ -316,7 +316,7 @@ async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(),
             None => table.add_row([name.clone(), readable(name, value)]),
         }
     }
-    outln!("{table}");
+    table.print();
     Ok(())
 }
 
@@ -384,7 +384,7 @@ async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
         let count = count.map_or_else(|| "not counted (needs a scan)".to_owned(), |count| count.to_string());
         table.add_row([what.to_owned(), count]);
     }
-    outln!("{table}");
+    table.print();
     if let Some(fallback) = fallback {
         print_fallback(&fallback);
     }
@@ -418,7 +418,7 @@ fn print_fallback(status: &FallbackStatus) {
             output::time(conflict.found_at),
         ]);
     }
-    outln!("{table}");
+    table.print();
 }
 
 fn state_name(state: State) -> StateName {

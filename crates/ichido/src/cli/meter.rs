@@ -4,12 +4,13 @@ use crate::args::MeterArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::meter::Bound;
 use crate::components::telemetry;
+use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::Health;
 use ichido_serve::shutdown;
 use ichido_serve::{Audience, Failure, Readiness};
 
-pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &MeterArgs, log: Reader) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
     let meter = settings.meter()?;
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
@@ -19,7 +20,8 @@ pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let stop = shutdown::on_signals()?;
     let described = bound.describe();
     let meter = bound.open().await?;
-    errln!("ichido meter: listening on {described}, {}", admin_port::describe(admin.as_ref()));
+    let admin_port = admin_port::describe(admin.as_ref());
+    log.report_start(&format!("ichido meter: listening on {described}, {admin_port}"));
     let readiness = Readiness::default().with("meter", Audience::Readyz, meter.probe());
     let usage = meter.usage();
     let serving = admin.zip(metrics).map(|(admin, metrics)| {

@@ -51,7 +51,7 @@ fn print(findings: &Findings) {
             ]);
         }
     }
-    outln!("{table}");
+    table.print();
     for difference in &findings.differences {
         let Difference { id, what, source, sent, counted, .. } = difference;
         let sides = [("source", source), ("sent", sent), ("counted", counted)];

@@ -11,6 +11,7 @@ use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
 use crate::components::{anomalies, delivery, gateway, history, ledger, telemetry};
+use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -28,7 +29,7 @@ struct Plan {
     delivery: Option<delivery::Plan>,
 }
 
-pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
     let settings = Arc::new(Settings::load(args.common.config.as_deref(), &args.flags())?);
     let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
     let plan = Plan::of(&settings).await?;
@@ -57,7 +58,8 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
     let (components, console, parts) = plan.components(shared.as_ref(), &settings, &telemetry, &stop).await?;
     let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
-    errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
+    let admin_port = admin_port::describe(admin.as_ref());
+    log.report_start(&format!("ichido run: {}, {admin_port}", says.join("; ")));
     let histories = settings.histories()?;
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
         let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());

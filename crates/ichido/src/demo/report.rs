@@ -31,5 +31,5 @@ pub(super) fn print_counts<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>)
     for (what, count) in counts {
         table.add_row([what.to_owned(), count.to_string()]);
     }
-    outln!("{table}");
+    table.print();
 }

@@ -226,7 +226,7 @@ impl ScenarioReport for Report {
         ] {
             table.add_row([what.to_owned(), used, counted]);
         }
-        outln!("{table}");
+        table.print();
         outln!(
             "The meter received {} records in {} requests and counted {}. {} responses were lost.",
             self.records_received,

@@ -8,6 +8,8 @@ mod usage;
 
 use std::path::Path;
 
+use ichido_testkit::required_env;
+
 use self::browser::{Browser, Emulation};
 use crate::serving::Serving;
 
@@ -31,6 +33,16 @@ const fn emulation(width: u32, lang: &'static str, color_scheme: &'static str) -
     Emulation { width, lang, color_scheme }
 }
 
+/// The rules of axe-core, and what they find: the rule and the first element that breaks it.
+fn axe() -> String {
+    let file = Path::new(&required_env("ICHIDO_TEST_NODE_MODULES")).join("axe-core/axe.min.js");
+    let rules = std::fs::read_to_string(file).unwrap();
+    format!(
+        "{rules}; return axe.run().then((found) => \
+         found.violations.map((rule) => `${{rule.id}}: ${{rule.nodes[0].html.slice(0, 200)}}`));"
+    )
+}
+
 /// Opens a page in each of the [`EMULATIONS`], checks it, and saves a screenshot.
 fn check_page(browser: &Browser, url: &str, name: &str) {
     let mut english = Vec::new();
@@ -42,6 +54,10 @@ fn check_page(browser: &Browser, url: &str, name: &str) {
         }
         let problems = browser.run(include_str!("console/checks.js"));
         assert_eq!(problems.as_array().map(Vec::len), Some(0), "{name}, {variant}: {problems:#}");
+        if (emulation.lang, emulation.color_scheme) == ("en-US", "light") {
+            let violations = browser.run(&axe());
+            assert_eq!(violations.as_array().map(Vec::len), Some(0), "{name}, {variant}: {violations:#}");
+        }
         let lang = browser.run("return document.documentElement.lang");
         assert_eq!(lang, emulation.lang[..2], "{name}, {variant}");
         let texts = interface_texts(browser);

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ichido_testkit::certificates::{Authority, Identity};
+use ichido_testkit::process::plain_failures;
 use ichido_testkit::receiver::Receiver;
 use serde_json::{Value, json};
 
@@ -138,7 +139,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn of(output: Output) -> Self {
-        let stderr = String::from_utf8(output.stderr).unwrap();
+        let stderr = plain_failures(&String::from_utf8(output.stderr).unwrap());
         assert!(!stderr.contains("hunter2"), "{stderr}");
         Self {
             code: output.status.code().unwrap_or(-1),

@@ -36,11 +36,13 @@ mod readme;
 mod serving;
 mod support;
 mod telemetry;
+mod terminal;
 
 use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
+use ichido_testkit::process::plain_failures;
 
 /// The command in an empty directory, without settings from the environment.
 fn ichido(dir: &Path) -> Command {
@@ -73,7 +75,7 @@ fn stdout(output: &Output) -> String {
 }
 
 fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
+    plain_failures(&String::from_utf8(output.stderr.clone()).unwrap())
 }
 
 /// Runs a command that must succeed, and returns its standard output.

@@ -12,7 +12,8 @@ use ichido_testkit::wait::eventually;
 
 use crate::ledger::{self, claim};
 use crate::support::gateway_command;
-use crate::{ok, stderr, without_settings};
+use crate::terminal::{NEVER, at_terminal};
+use crate::{ok, stderr, stdout, without_settings};
 
 fn command(dir: &std::path::Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
@@ -107,7 +108,7 @@ fn batches_cannot_write_escapes_to_a_terminal() {
     let shown = run(&["spool", "show", "00000000abcd"]);
     assert!(is_safe(&shown), "{shown:?}");
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!((&shown["records"][0]["note"], &shown["lastError"]), (&UNSAFE.into(), &UNSAFE.into()));
+    assert_eq!((&shown["records"][0]["note"], &shown["last_error"]), (&UNSAFE.into(), &UNSAFE.into()));
     assert!(run(&["spool", "list", "--json"]).contains('\u{202e}'), "JSON is not escaped");
 }
 
@@ -132,6 +133,63 @@ fn log_has_no_colours_unless_it_goes_to_a_terminal() {
     let output = command(dir.path(), &["ledger", "stats"]).env("LOG_LEVEL", "trace").output().unwrap();
     let log = stderr(&output);
     assert!(!log.is_empty() && !log.contains('\u{1b}'), "{log}");
+}
+
+#[test]
+fn verdicts_have_colours_at_a_terminal_unless_they_are_unwanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut terminal = at_terminal(&command(dir.path(), &["check", "--ledger", "memory:"]), NEVER);
+    let shown = stdout(&terminal.output().unwrap());
+    assert!(shown.contains("\u{1b}[32mok"), "{shown}");
+    let shown = stdout(&terminal.env("NO_COLOR", "1").output().unwrap());
+    assert!(shown.contains("ok ") && !shown.contains('\u{1b}'), "{shown}");
+}
+
+#[test]
+fn server_at_a_terminal_writes_text_and_stops_on_ctrl_c() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = command(dir.path(), &["claims", "--ledger", "memory:", "--listen", "127.0.0.1:0"]);
+    let mut terminal = at_terminal(&claims, "listening on");
+    let output = terminal.env("NO_COLOR", "1").output().unwrap();
+    let shown = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    for part in [
+        "ichido claims: listening on http://",
+        "INFO stopping after the requests in progress",
+        "INFO stopped",
+    ] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!shown.contains('{'), "{shown}");
+}
+
+#[test]
+fn log_of_a_server_is_json_from_start_to_end() {
+    let lines = |output: &Output| -> Vec<serde_json::Value> {
+        let text = String::from_utf8(output.stderr.clone()).unwrap();
+        let parsed = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")));
+        parsed.collect()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let claims = ["claims", "--ledger", "memory:", "--listen", "127.0.0.1:0"];
+    let mut child =
+        command(dir.path(), &claims).env("LOG_LEVEL", "warn").stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut text = String::new();
+    log.read_line(&mut text).unwrap();
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    log.read_to_string(&mut text).unwrap();
+    let status = child.wait().unwrap();
+    let messages: Vec<_> = lines(&Output { status, stdout: Vec::new(), stderr: text.into_bytes() })
+        .into_iter()
+        .map(|line| line["message"].clone())
+        .collect();
+    assert_eq!(messages.first().unwrap(), "started");
+    assert_eq!(messages.last().unwrap(), "stopped");
+    let refused = lines(&command(dir.path(), &["claims", "--ledger", "nowhere:"]).output().unwrap());
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!((&refused[0]["message"], &refused[0]["exit_code"]), (&"failed".into(), &2.into()));
+    assert!(refused[0]["error"].as_str().unwrap().contains("ledger.url"), "{refused:?}");
 }
 
 /// The reader of the log keeps its end of the pipe open, but reads nothing after the start line.

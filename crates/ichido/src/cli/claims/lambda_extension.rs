@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::extensions_api::{Event, Extension, Phase};
 use crate::args::ClaimsArgs;
 use crate::components::{ledger, telemetry};
+use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions, Histories};
 use ichido_ledger::Ledger;
@@ -36,10 +37,10 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(1_800);
 /// How much of that time requests may take. The rest is for the handover to the ledger.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(1_000);
 
-pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &ClaimsArgs, log: Reader) -> Result<(), Failure> {
     let extension = Extension::register(&executable_name()).await?;
     let stop = shutdown::on_signals()?;
-    let sandbox = match Sandbox::start(args, stop.clone()).await {
+    let sandbox = match Sandbox::start(args, stop.clone(), log).await {
         Ok(sandbox) => sandbox,
         Err(failure) => return Err(extension.report(Phase::Init, failure).await),
     };
@@ -75,7 +76,7 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    async fn start(args: &ClaimsArgs, stop: CancellationToken) -> Result<Self, Failure> {
+    async fn start(args: &ClaimsArgs, stop: CancellationToken, log: Reader) -> Result<Self, Failure> {
         let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
         if settings.ledger.is_local() {
             return Err(Failure::usage(
@@ -88,12 +89,7 @@ impl Sandbox {
         let bound = AdminPort::bind(args.listen, settings.admin()?).await?;
         let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true, None).await?;
         let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
-        errln!(
-            "ichido claims: listening on {}, ledger {} ({})",
-            bound.url(),
-            settings.ledger.location(),
-            ledger.capabilities()
-        );
+        super::report_start(log, &bound, &settings, &ledger);
         let admin = Admin {
             ledger: shared.for_operators(),
             api: ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans()),

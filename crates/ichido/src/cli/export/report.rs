@@ -31,7 +31,7 @@ pub(super) fn print(report: &Report) {
         let head = [period.first.clone(), period.rows.to_string()];
         table.add_row(head.into_iter().chain(counts.iter().map(usize::to_string)));
     }
-    outln!("{table}");
+    table.print();
     for change in &report.changes {
         let what = match change.what {
             Action::Sent => "sent again",

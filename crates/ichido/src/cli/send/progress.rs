@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Records between two log lines.
 const LOG_EVERY: u64 = 100;
 const TICK: Duration = Duration::from_millis(100);
-const WITH_LENGTH: &str = "{bar:32} {percent:>3}%  {msg}  {elapsed}";
+const WITH_LENGTH: &str = "{bar:32} {percent:>3}%  {msg}  {elapsed}, {eta} left";
 const WITHOUT_LENGTH: &str = "{spinner}  {msg}  {elapsed}";
 
 /// The progress of one run.
@@ -61,7 +61,9 @@ impl Progress {
 
     fn update_message(&self) {
         let invalid = if self.invalid > 0 { format!(", {} invalid", self.invalid) } else { String::new() };
-        self.bar.set_message(format!("{} records{invalid}", self.records));
+        let ms = u64::try_from(self.bar.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        let rate = self.records.saturating_mul(1_000) / ms;
+        self.bar.set_message(format!("{} records{invalid}, {rate}/s", self.records));
     }
 }
 

@@ -87,7 +87,7 @@ impl Report {
                 if claim.happened { ("it happened", "done") } else { ("it did not happen", "absent") };
             table.add_row([claim.key.as_str(), claim.reason.as_str(), evidence, resolution]);
         }
-        outln!("{table}");
+        table.print();
         if self.in_doubt_after_kill.len() > SHOWN_IN_DOUBT_MAX {
             outln!("… and {} more", self.in_doubt_after_kill.len() - SHOWN_IN_DOUBT_MAX);
         }

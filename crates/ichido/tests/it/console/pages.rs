@@ -99,6 +99,56 @@ fn history_pages_show_what_was_decided() {
 }
 
 #[test]
+fn overview_starts_with_what_needs_attention() {
+    let dir = tempfile::tempdir().unwrap();
+    let quiet = Serving::claims(dir.path(), "memory:", None);
+    let browser = Browser::start();
+    browser.emulate(crate::console::EMULATIONS[0].1);
+    browser.open(&format!("http://{}/", quiet.address));
+    assert!(browser.text().contains("Nothing needs attention."), "{}", browser.text());
+    drop(quiet);
+    let claims = start_with_claims(dir.path());
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    eventually("the claim in doubt", || {
+        browser.open(&at("/"));
+        browser.text().contains("Claims in doubt: 4.").then_some(())
+    });
+    assert!(!browser.text().contains("Nothing needs attention."), "{}", browser.text());
+    check_page(&browser, &at("/"), "overview-attention");
+    check_page(&browser, &at("/system"), "system");
+    assert!(browser.text().contains("memory"), "{}", browser.text());
+}
+
+#[test]
+fn unknown_address_is_a_page_for_browsers_and_a_problem_for_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    check_page(&browser, &at("/no-such-page"), "not-found");
+    check_page(&browser, &at("/problems/no-such-problem"), "not-found");
+    let missing = claims.get("/no-such-page");
+    assert_eq!((missing.status, &missing.json()["type"]), (404, &"/problems/no-such-page".into()));
+    browser.emulate(crate::console::EMULATIONS[0].1);
+    browser.open(&at("/problems/no-such-claim"));
+    assert!(browser.text().contains("There is no such claim."), "{}", browser.text());
+}
+
+#[test]
+fn times_are_relative_with_the_exact_time_as_tooltip() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = start_with_claims(dir.path());
+    let browser = Browser::start();
+    browser.emulate(crate::console::EMULATIONS[0].1);
+    browser.open(&format!("http://{}/claims", claims.address));
+    let shown =
+        browser.run("const e = document.querySelector('time[data-relative]'); return [e.innerText, e.title]");
+    let (text, title) = (shown[0].as_str().unwrap(), shown[1].as_str().unwrap());
+    assert!(text == "now" || text.contains(" ago"), "{text}");
+    assert!(title.ends_with(" UTC"), "{title}");
+}
+
+#[test]
 fn anomaly_leads_to_its_hour() {
     let dir = tempfile::tempdir().unwrap();
     write_history(&dir.path().join("data/history"));

@@ -22,7 +22,7 @@ fn batch_without_a_response_is_resent_by_the_next_process_and_counted_once() {
     fixture.receiver.on_batch(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
     run.exits_with(0);
-    assert_eq!(run.metrics()["sendDuplicate"], 1);
+    assert_eq!(run.metrics()["send_duplicate"], 1);
     fixture.receiver.assert_each_record_once(1);
     assert_eq!(std::fs::read_dir(fixture.path().join("data/spool/.inflight")).unwrap().count(), 0);
 }

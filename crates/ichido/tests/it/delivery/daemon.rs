@@ -84,12 +84,12 @@ fn service_levels_can_be_computed_from_metrics() {
     let share = |metrics: &Value, part: &str, whole: &str| {
         metrics[part].as_f64().unwrap() / metrics[whole].as_f64().unwrap()
     };
-    assert_eq!(sent["sendTotal"], 40);
+    assert_eq!(sent["send_total"], 40);
     // The send success rate, the retry success rate, and the share of batches moved to failed.
     let assert_near = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}: {sent}");
-    assert_near(share(&sent, "sendSuccess", "sendTotal"), 38.0 / 40.0);
-    assert_near(share(&sent, "retrySuccess", "retries"), 1.0 / 2.0);
-    assert_near(share(&sent, "failedMoved", "sendTotal"), 1.0 / 40.0);
+    assert_near(share(&sent, "send_success", "send_total"), 38.0 / 40.0);
+    assert_near(share(&sent, "retry_success", "retries"), 1.0 / 2.0);
+    assert_near(share(&sent, "failed_moved", "send_total"), 1.0 / 40.0);
 
     fixture.receiver.on_batch(|_| Reply::Accept);
     let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"])).unwrap();
@@ -107,7 +107,7 @@ fn service_levels_can_be_computed_from_metrics() {
     let line = daemon.read_stdout().unwrap();
     let resent: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
     // The success rate of resends from the spool.
-    assert_near(share(&resent, "spoolResendSuccess", "spoolResendAttempts"), 1.0);
+    assert_near(share(&resent, "spool_resend_success", "spool_resend_attempts"), 1.0);
 }
 
 /// The upper bound of the histogram bucket that contains the 95th percentile.

@@ -128,7 +128,7 @@ fn trickling_response_does_not_outlast_the_timeout() {
     run.exits_with(0);
     assert!(started.elapsed() < ELAPSED_MAX, "{:?}", started.elapsed());
     assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout");
-    assert_eq!(run.metrics()["sendDuplicate"], 1, "the first request had arrived");
+    assert_eq!(run.metrics()["send_duplicate"], 1, "the first request had arrived");
     fixture.receiver.assert_each_record_once(1);
 }
 

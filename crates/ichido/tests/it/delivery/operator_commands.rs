@@ -19,12 +19,12 @@ fn spooled_batches_are_listed_and_shown() {
     assert_eq!(listing["total"], 2);
     let first = &listing["batches"][0];
     assert_eq!(
-        (&first["retryCount"], &first["lastError"]),
+        (&first["retry_count"], &first["last_error"]),
         (&json!(0), &json!("HTTP 503 Service Unavailable"))
     );
-    let key = first["batchIdempotencyKey"].as_str().unwrap();
+    let key = first["batch_idempotency_key"].as_str().unwrap();
     let shown: Value = serde_json::from_str(&fixture.run(&["spool", "show", &key[..8]], &[]).stdout).unwrap();
-    assert_eq!(shown["batchIdempotencyKey"], key);
+    assert_eq!(shown["batch_idempotency_key"], key);
     assert_eq!(shown["records"].as_array().unwrap().len() as u64, first["records"].as_u64().unwrap());
     let table = fixture.run(&["spool", "list", "--limit", "1", "--error", "503"], &[]);
     assert!(table.stdout.contains(&key[..12]) && table.stdout.contains("1 of 2"), "{}", table.stdout);
@@ -52,7 +52,7 @@ fn batches_of_the_same_second_are_listed_by_first_attempt() {
     }
     let listing: Value =
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
-    let listed = listing["batches"].as_array().unwrap().iter().map(|batch| &batch["batchIdempotencyKey"]);
+    let listed = listing["batches"].as_array().unwrap().iter().map(|batch| &batch["batch_idempotency_key"]);
     assert_eq!(listed.collect::<Vec<_>>(), keys.each_ref());
 }
 
@@ -190,7 +190,7 @@ fn commands_do_not_block_while_a_daemon_runs() {
     let listing: Value =
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(listing["total"], 2);
-    let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
+    let key = listing["batches"][0]["batch_idempotency_key"].as_str().unwrap();
     fixture.run(&["spool", "show", key], &[]).exits_with(0);
     fixture.run(&["spool", "fsck"], &[]).exits_with(0);
     fixture.run(&["spool", "resend", key], &[]).exits_with(3);
@@ -213,21 +213,21 @@ fn json_output_fields_are_stable() {
     let fields = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(
         fields(&sent).join(" "),
-        "failedMoved lost recordsDelivered retries retrySuccess sendDuplicate sendFailed sendSuccess sendTotal \
-         spoolResendAttempts spoolResendSuccess spoolSaved spoolSize"
+        "failed_moved lost records_delivered retries retry_success send_duplicate send_failed send_success send_total \
+         spool_resend_attempts spool_resend_success spool_saved spool_size"
     );
     let listing: Value =
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(fields(&listing).join(" "), "batches total");
     assert_eq!(
         fields(&listing["batches"][0]).join(" "),
-        "batchIdempotencyKey file firstAttempt lastError notBefore records retryCount"
+        "batch_idempotency_key file first_attempt last_error not_before records retry_count"
     );
-    let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
+    let key = listing["batches"][0]["batch_idempotency_key"].as_str().unwrap();
     let shown: Value = serde_json::from_str(&fixture.run(&["spool", "show", key], &[]).stdout).unwrap();
     assert_eq!(
         fields(&shown).join(" "),
-        "attempts batchIdempotencyKey file firstAttempt lastError notBefore records retryCount"
+        "attempts batch_idempotency_key file first_attempt last_error not_before records retry_count"
     );
     let checked: Value =
         serde_json::from_str(&fixture.run(&["spool", "fsck", "--json"], &[]).stdout).unwrap();

@@ -50,7 +50,7 @@ fn batch_moves_to_failed_after_its_last_pass() {
     let moved = &run.log("moved to failed")[0];
     assert_eq!((&moved["movedToFailed"], &moved["spoolRetry"]), (&json!(true), &json!(3)));
     assert_eq!(run.log("not delivered")[0]["spoolRetry"], 3, "the last pass is counted too");
-    assert_eq!(run.metrics()["failedMoved"], 1);
+    assert_eq!(run.metrics()["failed_moved"], 1);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn corrupt_files_go_to_failed_and_the_others_are_sent() {
     fixture.receiver.on_batch(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
     run.exits_with(4);
-    assert_eq!(run.metrics()["failedMoved"], 5);
+    assert_eq!(run.metrics()["failed_moved"], 5);
     assert!(
         run.log("moved to failed")
             .iter()

@@ -1,7 +1,7 @@
 //! `ichido send`: requests, retries, spooling, duplicates and input formats.
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ichido_testkit::receiver::Reply;
@@ -9,6 +9,7 @@ use ichido_testkit::wait::eventually;
 use serde_json::json;
 
 use super::{Fixture, Run, TOKEN};
+use crate::terminal::{NEVER, at_terminal};
 
 #[test]
 fn records_arrive_in_batches_with_the_documented_headers() {
@@ -30,8 +31,8 @@ fn records_arrive_in_batches_with_the_documented_headers() {
         assert_eq!(request.key.len(), 64);
     }
     let metrics = run.metrics();
-    assert_eq!((&metrics["sendTotal"], &metrics["sendSuccess"]), (&json!(3), &json!(3)));
-    assert_eq!(metrics["recordsDelivered"], 250);
+    assert_eq!((&metrics["send_total"], &metrics["send_success"]), (&json!(3), &json!(3)));
+    assert_eq!(metrics["records_delivered"], 250);
     assert_eq!(run.log("delivered").len(), 3);
     assert!(run.log("delivered")[0]["response"].as_str().unwrap().contains("inserted"));
     assert_eq!(run.log("progress").len(), 2);
@@ -48,7 +49,7 @@ fn network_error_is_retried_without_spooling() {
     assert_eq!((&errors[0]["retryCount"], &errors[0]["errorKind"]), (&json!(0), &json!("network")));
     assert_eq!(errors[0]["nextBackoff"], 0.02);
     assert_eq!(run.log("delivered")[0]["retryCount"], 1);
-    assert_eq!((&run.metrics()["retries"], &run.metrics()["retrySuccess"]), (&json!(1), &json!(1)));
+    assert_eq!((&run.metrics()["retries"], &run.metrics()["retry_success"]), (&json!(1), &json!(1)));
     let requests = fixture.receiver.batches();
     assert_eq!(requests[0].bytes, requests[1].bytes, "a retry sends the same bytes");
     assert!(fixture.files("spool").is_empty());
@@ -80,11 +81,11 @@ fn batch_is_spooled_after_four_requests_and_delivered_by_the_next_run() {
     let last = run.log("not delivered").pop().unwrap();
     assert_eq!((&last["retryCount"], &last["maxRetriesReached"]), (&json!(3), &json!(true)));
     assert_eq!(run.log("kept in the spool")[0]["spoolSaved"], true);
-    assert_eq!((&run.metrics()["sendFailed"], &run.metrics()["spoolSaved"]), (&json!(1), &json!(1)));
+    assert_eq!((&run.metrics()["send_failed"], &run.metrics()["spool_saved"]), (&json!(1), &json!(1)));
 
     let next = fixture.run(&["send", "--json", "/dev/null"], &[]);
     next.exits_with(0);
-    assert_eq!(next.metrics()["spoolResendSuccess"], 1);
+    assert_eq!(next.metrics()["spool_resend_success"], 1);
     assert!(fixture.files("spool").is_empty());
     fixture.receiver.assert_each_record_once(2);
 }
@@ -97,7 +98,7 @@ fn duplicate_batch_is_a_success() {
     again.exits_with(0);
     assert_eq!(again.log("duplicate data detected")[0]["duplicate"], true);
     let metrics = again.metrics();
-    assert_eq!((&metrics["sendSuccess"], &metrics["sendDuplicate"]), (&json!(1), &json!(1)));
+    assert_eq!((&metrics["send_success"], &metrics["send_duplicate"]), (&json!(1), &json!(1)));
     assert!(fixture.files("spool").is_empty());
     fixture.receiver.assert_each_record_once(3);
 }
@@ -172,6 +173,22 @@ fn slow_input_does_not_hold_up_what_was_read() {
 }
 
 #[test]
+fn interrupted_run_exits_with_130_and_keeps_what_it_read() {
+    let fixture = Fixture::new();
+    let mut command = fixture.command(&["send", "-"]);
+    command.env("BATCH_SIZE", "1").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    pipe.write_all(b"{\"source_event_id\":\"first\"}\n").unwrap();
+    eventually("the request", || (fixture.receiver.batches().len() == 1).then_some(()));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let run = Run::of(child.wait_with_output().unwrap());
+    run.exits_with(130);
+    assert!(run.stderr.contains("stopped before the end of the input"), "{}", run.stderr);
+    fixture.receiver.assert_each_record_once(1);
+}
+
+#[test]
 fn dry_run_sends_and_writes_nothing() {
     let fixture = Fixture::new();
     let file = fixture.input(0..250);
@@ -182,26 +199,14 @@ fn dry_run_sends_and_writes_nothing() {
     assert!(fixture.receiver.batches().is_empty() && !fixture.path().join("data").exists());
 }
 
-/// Runs a command in a pseudo-terminal and copies its output.
-const RUN_IN_TERMINAL: &str =
-    "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
-
 #[test]
 fn terminal_shows_a_progress_bar() {
     let fixture = Fixture::new();
     fixture.receiver.on_batch(|_| Reply::AcceptAndDelay(Duration::from_millis(10)));
     let file = fixture.input(0..300);
     let send = fixture.command(&["send", file.to_str().unwrap()]);
-    let mut command = std::process::Command::new("python3");
-    command.args(["-c", RUN_IN_TERMINAL]).arg(send.get_program()).args(send.get_args());
-    for (name, value) in send.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.current_dir(fixture.path()).env("BATCH_SIZE", "5").env("TERM", "xterm").env_remove("LOG_LEVEL");
-    let run = Run::of(command.stdin(Stdio::null()).output().unwrap());
+    let mut terminal = at_terminal(&send, NEVER);
+    let run = Run::of(terminal.env("BATCH_SIZE", "5").env_remove("LOG_LEVEL").output().unwrap());
     run.exits_with(0);
     fixture.receiver.assert_each_record_once(300);
     let shown: Vec<u32> = run
@@ -210,7 +215,9 @@ fn terminal_shows_a_progress_bar() {
         .filter_map(|before| before.rsplit([' ', '\u{1b}']).next()?.parse().ok())
         .collect();
     assert!(shown.iter().any(|count| (5..300).contains(count)), "{}", run.stdout);
-    assert!(run.stdout.contains('%') && run.stdout.contains('█'), "{}", run.stdout);
+    for part in ["%", "█", "/s", " left"] {
+        assert!(run.stdout.contains(part), "{}", run.stdout);
+    }
     assert!(run.stdout.contains("60 batches delivered"), "{}", run.stdout);
     // Without a terminal there is no progress bar.
     let plain = fixture.send(300, &[]);

@@ -144,7 +144,7 @@ fn interrupted_demo_leaves_nothing_behind() {
         temporary.join("effects.log").exists().then_some(())
     });
     process.signal("INT");
-    assert_eq!(process.exit_code(), 1);
+    assert_eq!(process.exit_code(), 130);
     assert!(process.stderr().contains("the demo was interrupted"), "{}", process.stderr());
     assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
 }

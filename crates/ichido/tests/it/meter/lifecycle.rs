@@ -16,7 +16,7 @@ fn startup_error(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str
     let output =
         command(dir).args(["meter", "--admin", "off"]).args(flags).envs(variables.iter().copied()).output();
     let output = output.unwrap();
-    let line = String::from_utf8(output.stderr).unwrap();
+    let line = crate::stderr(&output);
     assert_eq!((output.status.code(), line.trim_end().lines().count()), (Some(2), 1), "{line}");
     line
 }
@@ -119,7 +119,7 @@ fn request_in_progress_is_counted_before_shutdown() {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     assert_eq!(read_head(&mut reader).unwrap().status, 100);
     meter.process.signal("TERM");
-    meter.process.wait_for_stderr("finishing requests in progress");
+    meter.process.wait_for_stderr("stopping after the requests in progress");
     stream.write_all(body.as_bytes()).unwrap();
     let response = read_response(&mut reader).unwrap();
     assert_eq!(response.status, 201);

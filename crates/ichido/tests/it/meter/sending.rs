@@ -25,11 +25,14 @@ fn resending_usage_over_tls_changes_nothing() {
     ];
     let first = send(dir.path(), &meter, &file, &envelope);
     first.exits_with(0);
-    assert_eq!((&first.metrics()["sendSuccess"], &first.metrics()["sendDuplicate"]), (&json!(3), &json!(0)));
+    assert_eq!(
+        (&first.metrics()["send_success"], &first.metrics()["send_duplicate"]),
+        (&json!(3), &json!(0))
+    );
     let second = send(dir.path(), &meter, &file, &[]);
     second.exits_with(0);
     assert_eq!(
-        (&second.metrics()["sendSuccess"], &second.metrics()["sendDuplicate"]),
+        (&second.metrics()["send_success"], &second.metrics()["send_duplicate"]),
         (&json!(3), &json!(3))
     );
     assert_eq!(second.log("duplicate data detected").len(), 3);
@@ -93,8 +96,8 @@ fn large_batches_get_short_responses_and_arrive_complete() {
     let size = [("BATCH_SIZE", "2500")];
     let run = send(dir.path(), &meter, &file, &size);
     run.exits_with(0);
-    assert_eq!(run.metrics()["sendTotal"], 2);
-    assert_eq!(send(dir.path(), &meter, &file, &size).metrics()["sendDuplicate"], 2);
+    assert_eq!(run.metrics()["send_total"], 2);
+    assert_eq!(send(dir.path(), &meter, &file, &size).metrics()["send_duplicate"], 2);
     // With an invalid record the response lists every result. That is more than the sender reads, so it splits the
     // batch.
     let mut bad = record(9_999);

@@ -131,7 +131,10 @@ fn npm_command_passes_sigterm_on_and_returns_the_exit_code() {
     let mut lines = BufReader::new(claims.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("http://127.0.0.1:")), "it never listened");
     run_ok(Command::new("kill").args(["-s", "TERM", &claims.id().to_string()]), "");
-    assert!(lines.any(|line| line.contains("finishing requests in progress")), "it was not asked to stop");
+    assert!(
+        lines.any(|line| line.contains("stopping after the requests in progress")),
+        "it was not asked to stop"
+    );
     // The end of the output is the end of the program: nothing is left behind.
     lines.for_each(drop);
     assert_eq!(claims.wait().unwrap().code(), Some(0));
