@@ -20,7 +20,9 @@ mod limits;
 pub mod operator;
 mod server;
 mod settings;
+pub mod slo;
 mod state;
+pub mod trace;
 
 pub use self::audit_log::AUDIT;
 pub use self::auth::{Access, Gate, Tokens, TrustedUser};
