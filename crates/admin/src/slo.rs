@@ -163,7 +163,10 @@ mod tests {
     fn month_has_all_its_days() {
         let days = Days::month("2026-11").unwrap();
         let period = days.period();
-        assert_eq!((iso(period.from), iso(period.to)), ("2026-11-01T00:00:00Z".into(), "2026-12-01T00:00:00Z".into()));
+        assert_eq!(
+            (iso(period.from), iso(period.to)),
+            ("2026-11-01T00:00:00Z".into(), "2026-12-01T00:00:00Z".into())
+        );
         assert_eq!(days.as_month().as_deref(), Some("2026-11"));
         assert_eq!(days.shifted(-1).as_month().as_deref(), Some("2026-10"));
         assert_eq!(days.shifted(3).as_month().as_deref(), Some("2027-02"));
@@ -194,6 +197,11 @@ mod tests {
         assert_eq!(interventions.by_action["resend all"], 2);
         assert_eq!(report(&layout, &audit, days.shifted(-1), now).manual_interventions.count, Some(0));
         let off = report(&layout, &AuditLog::off(), days, now);
-        assert_eq!((off.manual_interventions.verdict, off.notes.len()), (Verdict::NoData, 2), "{:?}", off.notes);
+        assert_eq!(
+            (off.manual_interventions.verdict, off.notes.len()),
+            (Verdict::NoData, 2),
+            "{:?}",
+            off.notes
+        );
     }
 }

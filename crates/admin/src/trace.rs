@@ -5,13 +5,13 @@
 //! hides no other one. The result lists the places that were looked into, and those that were not, with the reason: an
 //! empty answer must never be taken for evidence that nothing happened.
 
+mod app;
 mod audit;
 mod claims;
 mod delivery;
 mod meter;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Timestamp, error_chain};
@@ -22,12 +22,16 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::audit_log::AuditLog;
+use crate::export_state::{ExportSearch, Exported};
 use crate::histories::Histories;
 use crate::operator::Operator;
 use crate::state::UsageSource;
 
-/// The longest id.
-pub const ID_BYTES_MAX: usize = 1024;
+pub use self::app::trace_in;
+pub(crate) use self::app::trace_in_meter;
+
+/// The longest id, in characters.
+pub const ID_CHARS_MAX: usize = 1024;
 /// The most events in a timeline: the oldest ones.
 const EVENTS_MAX: usize = 2_000;
 /// The most keys and batches that an id leads to.
@@ -48,26 +52,6 @@ pub struct Sources<'a, O> {
     pub meter: Result<UsageSource, String>,
     /// Finds a record in the state of the export, or says why it cannot.
     pub export: Result<ExportSearch, String>,
-}
-
-/// Finds a record in the state of the export.
-pub type ExportSearch = Arc<dyn ExportState>;
-
-/// What an export recorded as sent.
-pub trait ExportState: std::fmt::Debug + Send + Sync {
-    /// Finds a record by its id. Blocks.
-    fn find(&self, id: &str) -> Exported;
-}
-
-/// What the state of an export says about an id.
-#[derive(Debug, Default)]
-pub struct Exported {
-    /// Each period in which the record was sent: when that was recorded, and the details.
-    pub sent: Vec<(Timestamp, Map<String, Value>)>,
-    /// What was searched.
-    pub searched: String,
-    /// What could not be searched, and why.
-    pub problems: Vec<String>,
 }
 
 /// Batches and receipts on this machine.
@@ -171,7 +155,11 @@ impl Event {
     /// The details as one line: `status=503 latency_ms=12`.
     pub fn details_line(&self) -> String {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-        self.details.iter().map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(" ")
+        self.details
+            .iter()
+            .map(|(name, value)| format!("{name}={}", text(value)))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -214,7 +202,7 @@ pub struct Trace {
 
 /// Whether a text can be an id.
 pub fn is_id(text: &str) -> bool {
-    (1..=ID_BYTES_MAX).contains(&text.len()) && !text.contains('\0')
+    (1..=ID_CHARS_MAX).contains(&text.chars().count())
 }
 
 /// Follows an id.
@@ -275,7 +263,8 @@ impl Search {
         let id = self.id.clone();
         match tokio::task::spawn_blocking(move || export.find(&id)).await {
             Ok(Exported { sent, searched, problems }) => {
-                let event = |(at, details)| Event { details, ..Event::new(at, Place::Export, "recorded-as-sent") };
+                let event =
+                    |(at, details)| Event { details, ..Event::new(at, Place::Export, "recorded-as-sent") };
                 let id = self.id.clone();
                 let events = sent.into_iter().map(event).map(|event| event.key(&id)).collect();
                 self.looked(Place::Export, searched, events);

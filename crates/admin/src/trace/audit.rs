@@ -59,9 +59,8 @@ impl Wanted {
             "delivered" | "accepted" | "split" => Some(None),
             _ => None,
         };
-        let moved = |event: &Event| {
-            Some(Move { batch: event.key.clone()?, at_ms: event.at_ms, to: to(event)? })
-        };
+        let moved =
+            |event: &Event| Some(Move { batch: event.key.clone()?, at_ms: event.at_ms, to: to(event)? });
         let mut moves: Vec<Move> = search.events.iter().filter_map(moved).collect();
         moves.sort_by_key(|moved| moved.at_ms);
         Self {
@@ -74,7 +73,8 @@ impl Wanted {
 
     fn is(&self, entry: &Entry) -> bool {
         let action = &entry.action;
-        let is_hash = |text: &str| text.len() >= HASH_CHARS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_hash =
+            |text: &str| text.len() >= HASH_CHARS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let starts = |long: &str, short: &str| is_hash(short) && long.starts_with(short);
         let is_index = |index: &String| {
             self.indexes.iter().any(|known| starts(known, index) || starts(index, known))

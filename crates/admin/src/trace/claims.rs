@@ -33,7 +33,8 @@ impl Search {
                     self.keys.insert(entry.key.clone());
                     self.indexes.insert(entry.hash.clone());
                 }
-                let what = format!("decisions about {keys} keys, hashes and request ids; older ones were removed");
+                let what =
+                    format!("decisions about {keys} keys, hashes and request ids; older ones were removed");
                 self.looked(Place::History, what, entries.iter().map(decision).collect());
             }
             Err(error @ (Unavailable::Off | Unavailable::Failed(_) | Unavailable::Interrupted(_))) => {
@@ -67,7 +68,11 @@ impl Search {
                 Err(refusal) => self.not_looked(Place::Ledger, refusal.into_failure(key).to_string()),
             }
         }
-        self.looked(Place::Ledger, format!("claims and events with {} keys, in every scope", keys.len()), events);
+        self.looked(
+            Place::Ledger,
+            format!("claims and events with {} keys, in every scope", keys.len()),
+            events,
+        );
     }
 
     async fn claims(&mut self, operator: &impl Operator, key: &str) -> Result<Vec<Event>, Refusal> {
@@ -104,7 +109,10 @@ fn claim_events(claim: &Summary) -> Vec<Event> {
     let event = |at: Timestamp, event: &str| {
         Event::new(at, Place::Ledger, event)
             .key(&claim.key)
-            .with("tenant", Some(&claim.tenant).filter(|tenant| !tenant.is_empty()).map(|text| text.clone().into()))
+            .with(
+                "tenant",
+                Some(&claim.tenant).filter(|tenant| !tenant.is_empty()).map(|text| text.clone().into()),
+            )
             .with("route", Value::from(claim.route.clone()))
     };
     let mut events = vec![event(claim.claimed_at, "claimed").with("attempt", Value::from(claim.attempt))];

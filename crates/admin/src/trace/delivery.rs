@@ -77,7 +77,9 @@ fn receipts(source: &DeliverySource, id: &str, now: Timestamp) -> (Part, BTreeSe
         problems.push(format!("only the first {} receipts are shown", receipts.len()));
     }
     let days = source.receipt_retention.as_secs() / 86_400;
-    let oldest = Timestamp(now.0.saturating_sub(u64::try_from(source.receipt_retention.as_millis()).unwrap_or(u64::MAX)));
+    let oldest = Timestamp(
+        now.0.saturating_sub(u64::try_from(source.receipt_retention.as_millis()).unwrap_or(u64::MAX)),
+    );
     problems.push(format!(
         "receipts from before {} have expired (RECEIPT_RETENTION_DAYS = {days})",
         &iso(oldest)[..10]
@@ -238,7 +240,9 @@ fn directory(layout: &Layout, batch_dir: BatchDir, wanted: &Wanted<'_>) -> Found
         Ok(Ok(_)) => Ok(None),
         Ok(Err(corrupt)) => Err(format!("cannot read {}: {corrupt}", listed.file)),
         // Another process has taken it.
-        Err(ichido_delivery::store::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(ichido_delivery::store::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
         Err(error) => Err(error_chain(&error)),
     });
     for read in read {

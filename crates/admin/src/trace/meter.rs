@@ -15,6 +15,10 @@ impl Search {
             Ok(usage) => usage,
             Err(why) => return self.not_looked(Place::Meter, why.clone()),
         };
+        // PostgreSQL stores no such text.
+        if self.id.contains('\0') {
+            return self.looked(Place::Meter, "no record has an id with a NUL", Vec::new());
+        }
         let mut events = Vec::new();
         for tenant in &usage.tenants {
             let record = match usage.store.find(tenant, &self.id).await {
@@ -28,7 +32,9 @@ impl Search {
             let others = self.batches.iter().filter(|batch| **batch != self.id);
             for batch in std::iter::once(&self.id).chain(others).take(KEYS_MAX) {
                 match usage.store.receipt(tenant, batch).await {
-                    Ok(receipt) => events.extend(receipt.iter().flat_map(|receipt| received(receipt, tenant))),
+                    Ok(receipt) => {
+                        events.extend(receipt.iter().flat_map(|receipt| received(receipt, tenant)))
+                    }
                     Err(error) => return self.not_looked(Place::Meter, error_chain(&error)),
                 }
             }
@@ -40,7 +46,8 @@ impl Search {
 
 fn counted(found: &FoundRecord, tenant: &str) -> Event {
     let at = Timestamp(u64::try_from(found.received_at).unwrap_or_default());
-    let CountedRecord { usage_date, provider, model, total_tokens, cost_actual, currency, .. } = &found.record;
+    let CountedRecord { usage_date, provider, model, total_tokens, cost_actual, currency, .. } =
+        &found.record;
     Event::new(at, Place::Meter, "counted")
         .key(&found.record.source_event_id)
         .with("tenant", Value::from(tenant))
