@@ -2,6 +2,7 @@
 
 use axum::extract::{Json, State};
 use http::StatusCode;
+use ichido_serve::Problem;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -29,7 +30,11 @@ pub(super) async fn trace(
         let why = format!("id must have 1 to {ID_CHARS_MAX} characters.");
         return Err(invalid(StatusCode::BAD_REQUEST, why));
     }
-    Ok(Json(app.trace(&id).await))
+    let trace = app.trace(&id).await.map_err(|error| {
+        tracing::error!(%error, "a trace panicked");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The trace was interrupted")
+    })?;
+    Ok(Json(trace))
 }
 
 #[derive(IntoParams)]

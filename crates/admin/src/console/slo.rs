@@ -33,8 +33,13 @@ pub(super) async fn slo(
     let now = console.app.admin.ledger.settings().clock.now();
     let days = Days::month(&wanted.month).unwrap_or_else(|| Days::month_of(now));
     let (layout, audit) = (delivery.layout.clone(), console.app.audit.clone());
-    let _permit = console.app.searches.acquire().await;
-    let read = tokio::task::spawn_blocking(move || report(&layout, &audit, days, now)).await;
+    // Held until the files were read, even if nobody waits for the page any more.
+    let permit = console.app.searches.clone().acquire_owned().await;
+    let read = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        report(&layout, &audit, days, now)
+    })
+    .await;
     match read {
         Ok(report) => view.page(Section::Delivery, t.slo, body(&report, days, t)),
         Err(error) => {

@@ -4,6 +4,8 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::response::Response;
 use axum::routing::get;
+use http::StatusCode;
+use ichido_core::error_chain;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -59,7 +61,16 @@ async fn show(
         return view.page(Section::None, t.trace, body);
     }
     let trace = match &context.searched {
-        Searched::App(app) => app.trace(id).await,
+        Searched::App(app) => match app.trace(id).await {
+            Ok(trace) => trace,
+            Err(error) => {
+                return view.error_page(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    Section::None,
+                    &error_chain(&error),
+                );
+            }
+        },
         Searched::Meter(usage) => trace_in_meter(usage, &context.page.audit, id).await,
     };
     view.page(Section::None, t.trace, result(&trace, t))

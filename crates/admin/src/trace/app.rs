@@ -1,9 +1,11 @@
 //! A trace in the process that serves the admin port: it looks into what this process has.
 
 use ichido_core::{Clock, SystemClock};
+use tokio::task::JoinError;
 
 use super::{DeliverySource, Sources, Trace, trace};
 use crate::audit_log::AuditLog;
+use crate::delivery_control::DeliveryControl;
 use crate::histories::Histories;
 use crate::operator::{Local, Refusal, Remote};
 use crate::state::{AppState, UsageSource};
@@ -13,19 +15,27 @@ const NO_METER: &str = "this process has no meter";
 const NO_LEDGER: &str = "this process has no ledger";
 
 impl AppState {
-    /// Follows an id. Only a few searches run at a time; others wait.
-    pub(crate) async fn trace(&self, id: &str) -> Trace {
-        let _permit = self.searches.acquire().await;
+    /// Follows an id. Only a few searches run at a time; others wait. A search that began also ends if nobody waits for it, so
+    /// that callers who hang up do not start more of them.
+    pub(crate) async fn trace(&self, id: &str) -> Result<Trace, JoinError> {
+        let (app, id) = (self.clone(), id.to_owned());
+        let permit = self.searches.clone().acquire_owned().await;
+        self.actions
+            .spawn(async move {
+                let _permit = permit;
+                app.search(&id).await
+            })
+            .await
+    }
+
+    async fn search(&self, id: &str) -> Trace {
         let (operator, console) = (self.operator(), &self.admin.console);
+        let source = |delivery: &DeliveryControl| DeliverySource {
+            layout: delivery.layout.clone(),
+            receipt_retention: delivery.receipt_retention,
+        };
         let sources = Sources {
-            delivery: console
-                .delivery
-                .as_ref()
-                .map(|delivery| DeliverySource {
-                    layout: delivery.layout.clone(),
-                    receipt_retention: delivery.receipt_retention,
-                })
-                .ok_or_else(|| NO_DELIVERY.to_owned()),
+            delivery: console.delivery.as_ref().map(source).ok_or_else(|| NO_DELIVERY.to_owned()),
             ledger: Ok(&operator),
             histories: self.admin.histories.clone(),
             audit: self.audit.clone(),
