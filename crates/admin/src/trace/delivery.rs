@@ -57,7 +57,23 @@ fn search(source: &DeliverySource, id: &str, now: Timestamp) -> (BTreeSet<String
     batches.extend(found);
     let (failed, found) = directory(layout, BatchDir::Failed, &Wanted { id, batches: &batches });
     batches.extend(found);
-    (batches, [receipts, in_flight, spool, failed])
+    let mut parts = [receipts, in_flight, spool, failed];
+    put_last(&mut parts);
+    (batches, parts)
+}
+
+/// A batch is where it is since its last pass ended: what its file says about now comes after its receipts.
+fn put_last(parts: &mut [Part; 4]) {
+    let [receipts, others @ ..] = parts;
+    for event in others.iter_mut().flat_map(|part| &mut part.events) {
+        let of_batch = receipts.events.iter().filter(|receipt| receipt.key == event.key);
+        if let Some(last) = of_batch.max_by_key(|receipt| receipt.at_ms)
+            && last.at_ms > event.at_ms
+        {
+            event.at.clone_from(&last.at);
+            event.at_ms = last.at_ms;
+        }
+    }
 }
 
 /// Searches the receipts. Returns the keys of the batches they are about as well.

@@ -2,6 +2,7 @@
 
 use ichido_testkit::http_client::get;
 use ichido_testkit::receiver::Reply;
+use ichido_testkit::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::delivery::{Fixture, Run};
@@ -154,16 +155,20 @@ fn claim_is_followed_through_the_process_that_holds_the_ledger() {
     let address = claims.address.to_string();
     let there: &[&str] = &["trace", "order-17", "--json", "--admin", &address];
     for arguments in [here, there] {
-        let run = ichido(dir.path()).args(arguments).output().unwrap();
-        assert!(run.status.success(), "{}", stderr(&run));
-        let trace: Value = serde_json::from_str(&stdout(&run)).unwrap();
+        // The history is written in the background.
+        let trace = eventually("the decisions in the history", || {
+            let run = ichido(dir.path()).args(arguments).output().unwrap();
+            assert!(run.status.success(), "{}", stderr(&run));
+            let trace: Value = serde_json::from_str(&stdout(&run)).unwrap();
+            let is_recorded = |found: &String| found == "history declared-in-doubt";
+            events(&trace).iter().any(is_recorded).then_some(trace)
+        });
         let found = events(&trace);
-        for event in ["ledger claimed", "ledger done", "history declared-in-doubt", "audit resolve as done"] {
+        for event in ["ledger claimed", "ledger done", "audit resolve as done"] {
             assert!(found.iter().any(|found| found == event), "{event}: {found:?}");
         }
-        let hash =
-            trace["timeline"].as_array().unwrap().iter().find(|event| event["place"] == "audit").unwrap();
-        let hash = hash["key"].as_str().unwrap()[..16].to_owned();
+        let audited = trace["timeline"].as_array().unwrap().iter().find(|event| event["place"] == "audit");
+        let hash = audited.unwrap()["key"].as_str().unwrap()[..16].to_owned();
         let by_hash = claims.get(&format!("/v1/trace?id={hash}")).json();
         assert!(events(&by_hash).iter().any(|event| event == "audit resolve as done"), "{by_hash:#}");
     }
