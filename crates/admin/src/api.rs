@@ -21,6 +21,7 @@ mod request_body;
 mod responses;
 mod schemas;
 mod spans;
+mod trace;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
@@ -76,6 +77,7 @@ fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operators::capabilities))
         .routes(routes!(history::timeline))
         .routes(routes!(history::anomalies))
+        .routes(routes!(trace::trace))
         .layer(map_response(metrics::count_api_error))
         .merge(health_routes())
         .routes(routes!(openapi::document))

@@ -27,8 +27,10 @@ mod page;
 mod plot;
 mod sampler;
 mod sign_in;
+mod slo;
 mod timeline;
 mod totals;
+mod trace;
 mod translations;
 mod usage;
 
@@ -42,6 +44,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sampler::Sampler;
+use self::trace::Searched;
 use crate::audit_log::AuditLog;
 use crate::auth::{ASSETS_PATH, Sessions, Tokens};
 use crate::browser::see_other;
@@ -133,7 +136,8 @@ impl Console {
         let usage = self.app.admin.console.usage.clone();
         let usage =
             usage.map(|usage| usage::routes(self.context.clone(), usage, self.app.admin.metrics.clone()));
-        self.context.clone().routes().merge(usage.unwrap_or_default()).merge(
+        let trace = trace::routes(self.context.clone(), Searched::App(self.app.clone()));
+        self.context.clone().routes().merge(usage.unwrap_or_default()).merge(trace).merge(
             Router::new()
                 .route("/", get(overview::overview))
                 .route("/live", get(live_updates::live))
@@ -147,6 +151,7 @@ impl Console {
                 .route("/history", get(history::history))
                 .route("/history/timeline", get(timeline::timeline))
                 .route("/delivery", get(delivery::delivery))
+                .route("/delivery/slo", get(slo::slo))
                 .route("/delivery/batch", get(batch::batch))
                 .route("/delivery/resend", get(batch::confirm).post(batch::resend))
                 .with_state(self),
@@ -171,5 +176,6 @@ pub(crate) fn meter_routes(
 ) -> Router {
     let context = PageContext::new(settings, sessions, Sections { usage: true, ..Sections::default() });
     let first = get(async || see_other("/usage"));
-    context.clone().routes().merge(usage::routes(context, usage, metrics)).route("/", first)
+    let trace = trace::routes(context.clone(), Searched::Meter(usage.clone()));
+    context.clone().routes().merge(trace).merge(usage::routes(context, usage, metrics)).route("/", first)
 }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ichido_core::Timestamp;
 use ichido_delivery::counters::Counters;
@@ -20,6 +21,8 @@ const PASSES_MAX: usize = 20;
 #[derive(Clone, Debug)]
 pub struct DeliveryControl {
     pub(crate) layout: Layout,
+    /// How long receipts are kept.
+    pub(crate) receipt_retention: Duration,
     requests: mpsc::Sender<ResendRequest>,
     history: Arc<Mutex<History>>,
 }
@@ -84,11 +87,11 @@ pub(crate) enum PassResult {
 }
 
 /// Creates the two sides.
-pub fn channel(layout: Layout) -> (DeliveryControl, ControlInbox) {
+pub fn channel(layout: Layout, receipt_retention: Duration) -> (DeliveryControl, ControlInbox) {
     let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
     let history = Arc::<Mutex<History>>::default();
     (
-        DeliveryControl { layout, requests, history: history.clone() },
+        DeliveryControl { layout, receipt_retention, requests, history: history.clone() },
         ControlInbox { requests: inbox, history },
     )
 }

@@ -89,7 +89,7 @@ impl AdminPort {
             let api = admin.api.clone();
             let actions = TaskTracker::new();
             let audit = self.settings.audit.clone();
-            let app = AppState { admin: Arc::new(admin), actions: actions.clone(), audit };
+            let app = AppState::new(admin, audit, actions.clone());
             let gate = self.gate();
             let console =
                 Console::start(app.clone(), self.settings.clone(), gate.sessions().clone(), stop.clone());
@@ -118,7 +118,7 @@ impl AdminPort {
             let api = admin.api.clone();
             let actions = TaskTracker::new();
             let audit = self.settings.audit.clone();
-            let app = AppState { admin: Arc::new(admin), actions: actions.clone(), audit };
+            let app = AppState::new(admin, audit, actions.clone());
             let gate = self.gate();
             let router = api::router(app).layer(map_response(close_connection));
             self.serve_router(router, gate, actions, stop, drain_timeout).await;

@@ -12,6 +12,7 @@ use http::StatusCode;
 use ichido_ledger::Ledger;
 use ichido_serve::{Problem, Readiness};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::audit_log::AuditLog;
@@ -63,9 +64,18 @@ pub struct AppState {
     pub audit: AuditLog,
     /// Running actions. Shutdown waits for them.
     pub actions: TaskTracker,
+    /// Limits searches that read many files.
+    pub searches: Arc<Semaphore>,
 }
 
+/// The most searches that read files at a time. Each uses several threads.
+const SEARCHES_MAX: usize = 2;
+
 impl AppState {
+    pub(crate) fn new(admin: Admin, audit: AuditLog, actions: TaskTracker) -> Self {
+        Self { admin: Arc::new(admin), audit, actions, searches: Arc::new(Semaphore::new(SEARCHES_MAX)) }
+    }
+
     /// Runs work to completion, even if the caller disconnects.
     pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,

@@ -33,19 +33,28 @@ pub fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Command {
 }
 
 /// Runs a command until it exits, which must be with success.
-pub fn run(mut command: Command) -> ProcessStats {
+pub fn run(command: Command) -> ProcessStats {
+    run_with_code(command, 0)
+}
+
+/// Runs a command until it exits, which must be with this code.
+pub fn run_with_code(mut command: Command, code: i32) -> ProcessStats {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    watch(command)
+    until_exit(command, code)
 }
 
 /// Runs a command with its own input and output.
-pub fn watch(mut command: Command) -> ProcessStats {
+pub fn watch(command: Command) -> ProcessStats {
+    until_exit(command, 0)
+}
+
+fn until_exit(mut command: Command, code: i32) -> ProcessStats {
     let started = Instant::now();
     let mut child = command.spawn().unwrap();
     let (mut peak_mb, mut cpu) = (0.0, 0.0);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "{command:?}: {status}");
+            assert_eq!(status.code(), Some(code), "{command:?}");
             return ProcessStats { seconds: started.elapsed().as_secs_f64(), cpu, peak_mb };
         }
         // Both only grow, so the last sample is at most a moment too early.

@@ -34,6 +34,7 @@ pub mod resend_window;
 pub mod schedule;
 pub mod sender;
 pub mod settings;
+pub mod slo;
 pub mod store;
 pub mod time;
 pub mod tls_roots;

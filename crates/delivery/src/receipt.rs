@@ -6,14 +6,17 @@
 //! ```
 //!
 //! Each pass over a batch ends with a line: its key, a digest of its content, the ids of its records, the requests that
-//! were made, and the disposition. Receipts are history and evidence. If a receipt says that a batch was delivered, the
+//! were made, where the batch came from, and the disposition. Receipts are history and evidence: [`read`] finds a record in
+//! them, and [`crate::slo`] measures a period. If a receipt says that a batch was delivered, the
 //! receiver has it ([`crate::conflict`]), and a leftover file of that batch is removed instead of sent.
 //!
 //! A line is appended before the batch's file is removed, and synced in groups. So it survives a crash of the
 //! process, and a power failure costs at most the last group. A batch without a receipt is sent again; nothing
 //! depends on a receipt. If a process crashes, its last line may be torn, and is skipped.
 
+mod lines;
 mod lookup;
+pub mod read;
 
 use std::fs::{self, File};
 use std::io;
@@ -27,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Batch;
 use crate::conflict::Proof;
 use crate::disk::{self, Disk};
+use crate::next_action::Origin;
 use crate::record::Record;
 use crate::time::iso;
 
@@ -83,6 +87,30 @@ pub struct Entry<'a> {
     pub proof: Option<Proof>,
     /// The requests of this pass, oldest first.
     pub attempts: &'a [Attempt],
+    /// Where the pass found the batch. `None` if there was no pass: an operator accepted it.
+    pub origin: Option<Origin>,
+    /// When the batch was first tried.
+    pub first_attempt: Timestamp,
+    /// The key of the batch that was split into this one and others.
+    pub part_of: Option<&'a str>,
+    /// Of a batch that was split: the indexes of the records that the receiver accepted all the same.
+    pub accepted: &'a [usize],
+}
+
+impl<'a> Entry<'a> {
+    /// A pass over a batch, without requests.
+    pub fn new(batch: &'a Batch, disposition: Disposition, first_attempt: Timestamp) -> Self {
+        Self {
+            batch,
+            disposition,
+            proof: None,
+            attempts: &[],
+            origin: None,
+            first_attempt,
+            part_of: None,
+            accepted: &[],
+        }
+    }
 }
 
 /// A line. The key and the digest come first, so that a lookup does not have to parse every line.
@@ -97,8 +125,15 @@ struct Line<'a> {
     duplicate: Option<&'static str>,
     at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<&'static str>,
+    first_attempt: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part_of: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     latency_ms: Option<u64>,
     attempts: &'a [Attempt],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    accepted: Vec<&'a str>,
     records: Vec<&'a str>,
 }
 
@@ -210,15 +245,20 @@ impl Receipts {
 }
 
 fn line(entry: &Entry<'_>, now: Timestamp) -> String {
+    let records = entry.batch.records();
     let line = Line {
         batch_idempotency_key: entry.batch.key(),
         digest: &entry.batch.digest(),
         disposition: entry.disposition,
         duplicate: entry.proof.map(Proof::as_str),
         at: iso(now),
+        origin: entry.origin.map(Origin::as_str),
+        first_attempt: iso(entry.first_attempt),
+        part_of: entry.part_of,
         latency_ms: entry.attempts.last().map(|attempt| attempt.latency_ms),
         attempts: entry.attempts,
-        records: entry.batch.records().iter().map(Record::key).collect(),
+        accepted: entry.accepted.iter().filter_map(|index| records.get(*index)).map(Record::key).collect(),
+        records: records.iter().map(Record::key).collect(),
     };
     serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
 }

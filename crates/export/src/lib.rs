@@ -36,7 +36,7 @@ pub use self::plan::{Action, Outgoing, Plan, plan};
 pub use self::reconcile::{Difference, Findings, Receiver, reconcile};
 pub use self::report::Report;
 pub use self::schedule::Scheduled;
-pub use self::state::{SentRecords, State, Watermark};
+pub use self::state::{Content, FoundSent, SentRecords, State, Watermark};
 
 /// How the sender identifies itself to the receiver of usage records.
 pub fn sender_identity() -> Identity {

@@ -10,6 +10,8 @@
 //! everything of that period was delivered or is in the spool or in failed, and the watermark after it. After an earlier
 //! crash the period is sent again, which makes no difference to a receiver that counts each id once.
 
+mod find;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -22,6 +24,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::find::FoundSent;
 use super::calendar::{PeriodRange, after};
 use ichido_serve::Failure;
 

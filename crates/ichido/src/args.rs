@@ -12,7 +12,9 @@ mod demo;
 mod events;
 mod id;
 mod ledger;
+mod report;
 mod serving;
+mod trace;
 mod usage;
 
 pub(crate) use audit::{AuditArgs, AuditVerb};
@@ -22,7 +24,9 @@ pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
+pub(crate) use report::{PeriodArgs, ReportArgs, ReportVerb};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
+pub(crate) use trace::TraceArgs;
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs};
 
 use audit::AUDIT_EXAMPLES;
@@ -30,7 +34,9 @@ use config::CONFIG_EXAMPLES;
 use delivery::SEND_EXAMPLES;
 use demo::DEMO_EXAMPLES;
 use events::EVENTS_EXAMPLES;
+use report::REPORT_EXAMPLES;
 use serving::{GATEWAY_EXAMPLES, METER_EXAMPLES, RUN_EXAMPLES};
+use trace::TRACE_EXAMPLES;
 use usage::{EXPORT_EXAMPLES, RECONCILE_EXAMPLES};
 
 const EXAMPLES: &str = "\
@@ -45,6 +51,8 @@ Examples:
   ichido ledger list --state in-doubt               list claims whose outcome nobody knows
   ichido ledger resolve order-17 --as done          record what happened
   ichido events show Ev0PV52K21                     show when an event was first seen
+  ichido trace order-17                             follow one record, batch, key or request
+  ichido report slo --month 2026-11                 measure the success of delivery
   ichido check --ledger postgres://db/app           check settings and connections
 
 Settings come from ichido.toml; environment variables override the file, and flags override both.
@@ -108,6 +116,12 @@ pub(crate) enum Command {
     /// List, show and forget the events that a ledger has marked as seen.
     #[command(after_long_help = EVENTS_EXAMPLES)]
     Events(EventsArgs),
+    /// Follow one record, batch, key or request through everything that is recorded about it.
+    #[command(after_help = TRACE_EXAMPLES)]
+    Trace(TraceArgs),
+    /// Report figures about a period.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// List and verify what operators did.
     #[command(after_long_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),

@@ -17,9 +17,11 @@ mod ledger;
 mod manual;
 mod meter;
 mod reconcile;
+mod report;
 mod run;
 mod send;
 mod spool;
+mod trace;
 
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,6 +103,8 @@ async fn dispatch(command: &Command, progress: &MultiProgress, log: Reader) -> R
         Command::Failed(args) => failed::run(args).await,
         Command::Ledger(args) => ledger::run(args).await,
         Command::Events(args) => events::run(args).await,
+        Command::Trace(args) => trace::run(args).await,
+        Command::Report(args) => report::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Claims(args) => claims::run(args, log).await,
         Command::Meter(args) => meter::run(args, log).await,

@@ -24,8 +24,8 @@ use self::count::Statements;
 use self::error::classify;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
-use crate::report::{Group, Page, PageQuery, ReportQuery};
-use crate::store::{Error, Options, Receipt, Result, Store};
+use crate::report::{FoundRecord, Group, Page, PageQuery, ReportQuery};
+use crate::store::{Error, Grain, Options, Receipt, Result, Store};
 
 /// The default schema.
 const DEFAULT_SCHEMA: &str = "ichido_meter";
@@ -125,6 +125,11 @@ impl Store for Postgres {
 
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
         queries::receipt(&self.connection(queries::OPERATION).await?, &self.schema, tenant, batch).await
+    }
+
+    async fn find(&self, tenant: &str, event_id: &str) -> Result<Option<FoundRecord>> {
+        let connection = self.connection(queries::OPERATION).await?;
+        queries::find(&connection, &self.schema, Grain::of(self.profile), tenant, event_id).await
     }
 
     async fn check(&self) -> Result<()> {

@@ -197,3 +197,14 @@ pub struct CountedRecord {
     /// What the record covers.
     pub aggregation_method: String,
 }
+
+/// A record that was looked up by its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FoundRecord {
+    /// The record.
+    pub record: CountedRecord,
+    /// When it was received last, in milliseconds since 1970.
+    pub received_at: i64,
+    /// The key of the batch that it came in.
+    pub batch: Option<String>,
+}

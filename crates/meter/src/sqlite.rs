@@ -23,12 +23,13 @@ use self::queries::Readers;
 use self::writer::Writer;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
-use crate::report::{Group, Page, PageQuery, ReportQuery};
-use crate::store::{Error, Options, Receipt, Result, Store};
+use crate::report::{FoundRecord, Group, Page, PageQuery, ReportQuery};
+use crate::store::{Error, Grain, Options, Receipt, Result, Store};
 
 /// Records in a file.
 pub(crate) struct Sqlite {
     file: PathBuf,
+    grain: Grain,
     writer: Writer,
     readers: Readers,
 }
@@ -41,7 +42,7 @@ impl Sqlite {
         }
         let (path, profile) = (file.clone(), options.profile);
         let writer = blocking(move || Writer::start(schema::open(&path, profile)?, profile)).await??;
-        Ok(Self { readers: Readers::new(file.clone()), file, writer })
+        Ok(Self { readers: Readers::new(file.clone()), file, grain: Grain::of(profile), writer })
     }
 }
 
@@ -70,6 +71,11 @@ impl Store for Sqlite {
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
         let (tenant, batch) = (tenant.to_owned(), batch.to_owned());
         self.readers.read(move |connection| queries::receipt(connection, &tenant, &batch)).await
+    }
+
+    async fn find(&self, tenant: &str, event_id: &str) -> Result<Option<FoundRecord>> {
+        let (grain, tenant, event_id) = (self.grain, tenant.to_owned(), event_id.to_owned());
+        self.readers.read(move |connection| queries::find(connection, grain, &tenant, &event_id)).await
     }
 
     async fn check(&self) -> Result<()> {

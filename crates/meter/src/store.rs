@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::batch::Batch;
 use crate::fault::Fault;
 use crate::outcome::Outcome;
-use crate::report::{GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
+use crate::report::{FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::rules::Revision;
 
 /// A boxed cause.
@@ -42,6 +42,9 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Returns the receipt of a batch.
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>>;
+
+    /// Returns the record with this event id.
+    async fn find(&self, tenant: &str, event_id: &str) -> Result<Option<FoundRecord>>;
 
     /// Checks that the database works.
     async fn check(&self) -> Result<()>;
@@ -146,6 +149,15 @@ impl Grain {
         match profile {
             Profile::FirstWins | Profile::UpsertByEventId => Self::Event,
             Profile::UpsertByModelDay => Self::ModelDay,
+        }
+    }
+
+    /// The columns by which an event id is looked up.
+    pub(crate) fn id_columns(self) -> &'static [&'static str] {
+        match self {
+            Self::Event => &["slot"],
+            // One record per model and day: few enough to be read one by one.
+            Self::ModelDay => &["slot", "event_id"],
         }
     }
 

@@ -132,6 +132,7 @@ mod tests {
             "get /v1/history/timeline timeline",
             "get /v1/ledger/capabilities capabilities",
             "get /v1/ledger/stats stats",
+            "get /v1/trace trace",
             "post /v1/claims claim",
             "post /v1/claims/complete completeClaim",
             "post /v1/claims/doubt doubtClaim",

@@ -126,6 +126,10 @@ responses! {
         "400" => INVALID,
         "503" => HISTORY_UNAVAILABLE,
     }
+    /// Problems of every path that has parameters.
+    ParameterProblems {
+        "400" => INVALID,
+    }
     /// Problems of every path that reads a body.
     BodyProblems {
         "408" => BODY_LATE,

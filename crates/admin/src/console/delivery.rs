@@ -65,6 +65,7 @@ pub(super) async fn delivery(
         @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
         @if let Some(held) = delivery_control.held() { p.notice.bad role="alert" { (t.lane_is_held) " " (visible(&held)) } }
         (tabs(&counts, dir, t))
+        p { a href="/delivery/slo" { (t.slo) } }
         section aria-label=(dir_name(dir, t)) {
             @if page.is_empty() { p.empty { (if dir == BatchDir::Spool { t.spool_empty } else { t.failed_empty }) } }
             @else { (rows(&view, dir, &page)) }

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{StatusCode, header};
 use ichido_core::Timestamp;
+use ichido_delivery::time::parse_iso;
 use maud::{DOCTYPE, Markup, html};
 
 use super::language::Language;
@@ -13,6 +14,7 @@ use super::{PageContext, Sections, assets};
 use crate::audit_log::Actor;
 use crate::auth::{Access, Peer, Visitor};
 use crate::browser::with_security_headers;
+use crate::trace::ID_CHARS_MAX;
 use ichido_serve::visible;
 
 /// A section of the console.
@@ -100,6 +102,7 @@ impl View {
                             a.brand href="/" { "ichido" span lang="ja" { "一度" } }
                             @if self.visitor.access.is_some() { (self.navigation(section)) }
                             div.tools {
+                                @if self.visitor.access.is_some() { (search_box(self.t)) }
                                 (self.language_switch())
                                 @if let Some(name) = self.visitor.known_name() { span.user title=(t.signed_in_as) { (visible(name)) } }
                                 @if self.visitor.has_session() { (self.button("/sign-out", &[], t.sign_out, "quiet")) }
@@ -261,6 +264,24 @@ pub(super) fn exact_time(at: Timestamp) -> Markup {
     let moment = moment(at.0);
     html! {
         time datetime=(moment.strftime("%Y-%m-%dT%H:%M:%SZ")) { (moment.strftime("%Y-%m-%d %H:%M:%S")) }
+    }
+}
+
+/// A timestamp that is recorded as text.
+pub(super) fn time_of(text: &str) -> Markup {
+    match parse_iso(text) {
+        Some(at) => time(at),
+        None => html! { (visible(text)) },
+    }
+}
+
+/// The search box of the trace, at the top of every page.
+fn search_box(t: &Translations) -> Markup {
+    html! {
+        form.find method="get" action="/trace" role="search" aria-label=(t.trace) {
+            input type="search" name="id" aria-label=(t.trace_label) placeholder=(t.trace_label) required
+                maxlength=(ID_CHARS_MAX) autocomplete="off" spellcheck="false";
+        }
     }
 }
 

@@ -46,6 +46,64 @@ translations! {
     now: "now", "現在";
     nothing: "nothing", "なし";
 
+    // Trace
+    trace: "Trace", "追跡";
+    trace_label: "Record, batch, key, request ID or hash", "レコード・バッチ・キー・リクエスト ID・ハッシュ";
+    trace_hint: "Enter the ID of a record, the key of a batch, a claim or an event, a request ID, or a hash from the log (at most 1,024 characters).",
+        "レコードの ID、バッチ・claim・イベントのキー、リクエスト ID、ログに出力されたハッシュのいずれかを入力してください（1,024 文字まで）。";
+    trace_timeline: "What happened", "経過";
+    trace_nothing: "Nothing was found. That proves only what the tables below cover.",
+        "見つかりませんでした。ただし、下の表にある範囲で見つからなかったことしか意味しません。";
+    trace_omitted: "Later entries that are not shown:", "表示していない以降の件数:";
+    looked_into: "Looked into", "調べた場所";
+    not_looked_into: "Not looked into, or only in part", "調べられなかった場所・範囲";
+    trace_place: "Place", "場所";
+    trace_what: "What happened", "できごと";
+    trace_searched: "Searched", "調べた範囲";
+    trace_found: "Found", "件数";
+    trace_why: "Why", "理由";
+    place_export: "Export", "エクスポート";
+    place_receipts: "Receipts", "送信記録";
+    place_in_flight: "In flight", "送信中";
+    place_meter: "Meter", "メーター";
+    place_ledger: "Ledger", "台帳";
+    place_audit: "Audit log", "監査ログ";
+    traced_sent: "recorded as sent", "送信済みとして記録";
+    traced_batched: "put into a batch", "バッチに格納";
+    traced_request: "request", "リクエスト";
+    traced_delivered: "delivered", "送信完了";
+    traced_spooled: "kept in the spool", "スプールに保存";
+    traced_failed: "moved to failed", "送信失敗へ移動";
+    traced_split: "batch split", "バッチを分割";
+    traced_accepted: "accepted by an operator", "運用担当者が送信済みと判断";
+    traced_in_flight: "being sent", "送信中";
+    traced_in_spool: "waiting in the spool", "スプールで待機中";
+    traced_in_failed: "waiting in failed", "送信失敗で対応待ち";
+    traced_counted: "counted", "計上";
+    traced_received: "batch received", "バッチを受信";
+    traced_received_again: "batch received again", "バッチを再受信";
+    traced_claimed: "claimed", "claim を取得";
+    traced_marked: "first seen", "初回受信";
+
+    // Success criteria
+    slo: "Success criteria", "成功基準";
+    slo_criterion: "Criterion", "基準";
+    slo_verdict: "Result", "判定";
+    slo_value: "Measured", "実績";
+    slo_target: "Target", "目標";
+    slo_met: "met", "達成";
+    slo_missed: "missed", "未達";
+    slo_no_data: "no data", "データなし";
+    slo_send_success: "Deliveries that succeed", "データ送信成功率";
+    slo_retry_success: "Retries that succeed", "リトライ成功率";
+    slo_resend_success: "Resends from the spool that succeed", "スプール再送成功率";
+    slo_latency: "Delivery time, 95th percentile", "送信レイテンシ（P95）";
+    slo_spool_age: "Time in the spool, 95th percentile", "スプール滞留時間（P95）";
+    slo_failed: "Share moved to failed", "送信失敗への移動率";
+    slo_interventions: "Manual interventions", "手動介入";
+    slo_more: "Further batches:", "ほかのバッチ数:";
+    slo_notes: "Notes", "注記";
+
     // Sign-in
     token: "Token", "トークン";
     token_hint: "Your token of ICHIDO_ADMIN_TOKENS, or the value of ICHIDO_ADMIN_TOKEN, or of ICHIDO_ADMIN_READ_TOKEN for read-only access.",

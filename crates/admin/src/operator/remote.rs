@@ -108,6 +108,15 @@ impl Remote {
         self.get("/v1/history/anomalies", &[("days", &days.to_string())]).await
     }
 
+    /// A response of this process to a request that only reads.
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Refusal> {
+        self.get(path, query).await
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, Refusal> {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
         self.call(Method::GET, &format!("{path}?{query}"), Bytes::new(), Wait::Ordinary).await

@@ -75,6 +75,13 @@ pub(crate) struct Timeline {
     pub timeline: Vec<Entry>,
 }
 
+/// Selects what to follow.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TraceQuery {
+    pub id: String,
+}
+
 /// How far back anomalies are shown.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

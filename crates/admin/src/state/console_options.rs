@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::delivery_control::DeliveryControl;
+use crate::export_state::ExportSearch;
 
 /// What the console shows in addition to the ledger.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub struct ConsoleOptions {
     pub delivery: Option<DeliveryControl>,
     /// The usage that this process's meter has counted, if it has one.
     pub usage: Option<UsageSource>,
+    /// What the export of this data directory has sent.
+    pub export: Option<ExportSearch>,
 }
 
 /// Whether pages show stored responses and records.
@@ -42,5 +45,10 @@ impl UsageSource {
     /// Creates the source from the meter's store.
     pub fn new(store: Arc<dyn Store>, tenants: Vec<String>) -> Self {
         Self { store, tenants }
+    }
+
+    /// Closes the store, for a command that opened it.
+    pub async fn close(&self) {
+        self.store.close().await;
     }
 }

@@ -1,20 +1,17 @@
-//! Looks up a receipt: newest file first, line by line, so that memory is bounded by the longest line.
+//! Looks up whether a batch was delivered: newest file first.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
-use super::{Disposition, name_day};
+use super::{Disposition, lines};
 use crate::batch::Batch;
-use crate::disk;
 
-/// The longest line that is read. Most of a receipt are the ids of its records.
-const LINE_BYTES_MAX: u64 = 16 << 20;
 /// The most that one lookup reads. Beyond that the batch counts as unknown, which loses nothing.
-const LOOKUP_BYTES_MAX: u64 = 1 << 30;
-const BUFFER_BYTES: usize = 256 << 10;
+const LOOKUP_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Deserialize)]
 struct LineHead {
@@ -28,21 +25,22 @@ pub(super) fn is_delivered(
     batch: &Batch,
     is_selected: impl Fn(&str) -> bool,
 ) -> io::Result<bool> {
-    let mut names = disk::file_names(dir)?;
-    names.retain(|name| name_day(name).is_some() && is_selected(name));
-    names.sort_unstable_by(|one, other| other.cmp(one));
+    let mut names = lines::names(dir)?;
+    names.retain(|name| is_selected(name));
     if names.is_empty() {
         return Ok(false);
     }
     let needle = needle(batch);
-    let mut left = LOOKUP_BYTES_MAX;
-    for name in names {
-        let file = match disk::open_regular(OpenOptions::new().read(true), &dir.join(&name)) {
-            // It has expired in the meantime, or is not a regular file.
-            Err(error) if error.kind() == io::ErrorKind::NotFound || disk::is_irregular(&error) => continue,
-            other => other?,
-        };
-        if scan(file, &needle, &mut left)? {
+    let finder = Finder::new(&needle);
+    let (mut left, mut is_delivered) = (LOOKUP_BYTES_MAX, false);
+    for name in names.iter().rev() {
+        let Some(file) = lines::open(&dir.join(name))? else { continue };
+        lines::each_block(file, |block| {
+            is_delivered = says_delivered(block, &finder);
+            left = left.saturating_sub(block.len());
+            if is_delivered || left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if is_delivered {
             return Ok(true);
         }
         if left == 0 {
@@ -62,21 +60,11 @@ fn needle(batch: &Batch) -> String {
     format!("{{\"batchIdempotencyKey\":{key},\"digest\":\"{}\",", batch.digest())
 }
 
-fn scan(file: File, needle: &str, left: &mut u64) -> io::Result<bool> {
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = reader.by_ref().take(LINE_BYTES_MAX.min(*left)).read_until(b'\n', &mut line)?;
-        *left -= read as u64;
-        if read == 0 {
-            return Ok(false);
-        }
-        if line.starts_with(needle.as_bytes())
-            && let Ok(LineHead { disposition }) = serde_json::from_slice(&line)
-            && matches!(disposition, Disposition::Delivered | Disposition::Accepted)
-        {
-            return Ok(true);
-        }
-    }
+fn says_delivered(block: &[u8], finder: &Finder<'_>) -> bool {
+    finder.find_iter(block).any(|at| {
+        let (start, end) = lines::line_at(block, at);
+        let says = |line| serde_json::from_slice(line).ok().map(|LineHead { disposition }| disposition);
+        start == at
+            && matches!(says(&block[start..end]), Some(Disposition::Delivered | Disposition::Accepted))
+    })
 }

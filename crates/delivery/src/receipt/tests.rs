@@ -5,7 +5,8 @@ use super::*;
 const NOW: Timestamp = Timestamp(1_737_201_930_000);
 
 fn batch(ids: &[&str]) -> Batch {
-    let record = |id: &&str| Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
+    let record =
+        |id: &&str| Record::parse(&serde_json::json!({ "source_event_id": id }).to_string()).unwrap();
     Batch::new(ids.iter().map(record).collect())
 }
 
@@ -14,7 +15,7 @@ fn receipts(root: &Path, process: &str) -> Receipts {
 }
 
 fn write(receipts: &Receipts, batch: &Batch, disposition: Disposition, now: Timestamp) {
-    receipts.write(&Entry { batch, disposition, proof: None, attempts: &[] }, now).unwrap();
+    receipts.write(&Entry::new(batch, disposition, now), now).unwrap();
 }
 
 fn files(root: &Path) -> Vec<String> {
@@ -33,10 +34,11 @@ fn receipt_records_what_happened_to_a_batch() {
     ];
     let batch = batch(&["a", "b"]);
     let entry = Entry {
-        batch: &batch,
-        disposition: Disposition::Delivered,
         proof: Some(Proof::Response),
         attempts: &attempts,
+        origin: Some(Origin::Spool { retry_count: 1 }),
+        part_of: Some("whole"),
+        ..Entry::new(&batch, Disposition::Delivered, NOW)
     };
     receipts.write(&entry, NOW).unwrap();
     let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
@@ -44,6 +46,7 @@ fn receipt_records_what_happened_to_a_batch() {
     let expected = serde_json::json!({
         "batchIdempotencyKey": batch.key(), "digest": batch.digest(), "ending": "delivered", "duplicate": "answer",
         "at": "2025-01-18T12:05:30Z", "latencyMs": 12, "records": ["a", "b"],
+        "origin": "spool", "firstAttempt": "2025-01-18T12:05:30Z", "partOf": "whole",
         "attempts": [
             {"at": "2025-01-18T12:05:30Z", "error": "timeout", "latencyMs": 30_000},
             {"at": "2025-01-18T12:06:01Z", "status": 409, "latencyMs": 12},
@@ -135,4 +138,80 @@ fn syncs_are_grouped() {
     assert_eq!(count(), 3, "a line is synced within a second");
     receipts.sync().unwrap();
     assert_eq!(count(), 3, "there is nothing left to sync");
+}
+
+mod reading {
+    use super::*;
+    use crate::receipt::read::{Receipt, ReceiptFiles};
+    use serde::de::IgnoredAny;
+
+    fn search(root: &Path, id: &str) -> Vec<(String, Disposition)> {
+        let found = ReceiptFiles::list(root).unwrap().search(id);
+        assert!(found.unreadable.is_empty() && !found.is_truncated, "{found:?}");
+        let read = |receipt: &Receipt| (receipt.batch_idempotency_key.clone(), receipt.disposition);
+        found.receipts.iter().map(read).collect()
+    }
+
+    #[test]
+    fn receipts_are_found_by_record_batch_key_and_start_of_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (receipts(dir.path(), "7-1"), receipts(dir.path(), "8-1"));
+        let (known, other) = (batch(&["a\"b", "c"]), batch(&["a"]));
+        write(&two, &known, Disposition::Delivered, NOW + DAY_MS);
+        write(&one, &known, Disposition::Spooled, NOW);
+        write(&one, &other, Disposition::Failed, NOW);
+        let key = known.key().to_owned();
+        let expected = [(key.clone(), Disposition::Spooled), (key.clone(), Disposition::Delivered)];
+        for id in ["a\"b", "c", &key, &key[..12]] {
+            assert_eq!(search(dir.path(), id), expected, "{id}");
+        }
+        assert_eq!(search(dir.path(), "a"), [(other.key().to_owned(), Disposition::Failed)]);
+        for unknown in ["b", "\"", "records", &key[1..], "delivered"] {
+            assert_eq!(search(dir.path(), unknown), [], "{unknown}");
+        }
+    }
+
+    #[test]
+    fn part_is_found_by_the_key_of_the_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let receipts = receipts(dir.path(), "7-1");
+        let (whole, part) = (batch(&["a", "b"]), batch(&["a"]));
+        write(&receipts, &whole, Disposition::Split, NOW);
+        let entry = Entry { part_of: Some(whole.key()), ..Entry::new(&part, Disposition::Delivered, NOW) };
+        receipts.write(&entry, NOW + 1).unwrap();
+        let keys: Vec<_> = search(dir.path(), whole.key()).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, [whole.key(), part.key()]);
+    }
+
+    #[test]
+    fn torn_lines_and_lines_of_earlier_versions_are_read_as_far_as_they_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let receipts = receipts(dir.path(), "7-1");
+        write(&receipts, &batch(&["a"]), Disposition::Delivered, NOW);
+        let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
+        let whole = fs::read_to_string(&path).unwrap();
+        let old = whole.replace(r#","firstAttempt":"2025-01-18T12:05:30Z""#, "");
+        assert_ne!(old, whole);
+        fs::write(&path, format!("{old}{}", &whole[..whole.len() - 4])).unwrap();
+        let found = ReceiptFiles::list(dir.path()).unwrap().search("a").receipts;
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].first_attempt, found[0].origin), (None, None));
+        let mut seen = 0;
+        let files = ReceiptFiles::list(dir.path()).unwrap();
+        let skipped = files.each::<IgnoredAny>(NOW, NOW + 1, |_| seen += 1);
+        assert_eq!((seen, skipped.torn_lines), (1, 1));
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_is_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&receipts(dir.path(), "7-1"), &batch(&["a"]), Disposition::Delivered, NOW);
+        let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        // root can read the file whatever its permissions.
+        if fs::read(&path).is_err() {
+            let found = ReceiptFiles::list(dir.path()).unwrap().search("a");
+            assert!(found.unreadable[0].contains("receipts_20250118"), "{found:?}");
+        }
+    }
 }

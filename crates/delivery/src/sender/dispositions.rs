@@ -76,6 +76,9 @@ impl Sender {
         let counters = &mut self.counters;
         counters.send_duplicate += u64::from(duplicate);
         counters.retry_success += u64::from(job.retries > 0);
+        if job.retries > 0 {
+            metrics::counter!("ichido_delivery_retry_success_total").increment(1);
+        }
         counters.records_delivered += job.stored.batch.records().len() as u64;
         let age = self.deps.clock.now().ms_since(job.stored.first_attempt);
         let word = if duplicate { "duplicate" } else { "delivered" };
@@ -89,6 +92,7 @@ impl Sender {
     pub(super) fn count_success(&mut self, origin: Origin) {
         self.counters.send_total += 1;
         self.counters.send_success += 1;
+        count_pass(origin, "delivered");
         if let Origin::Spool { .. } = origin {
             self.counters.spool_resend_attempts += 1;
             self.counters.spool_resend_success += 1;
@@ -99,6 +103,7 @@ impl Sender {
     pub(super) fn count_failed(&mut self, origin: Origin) {
         self.counters.send_total += 1;
         self.counters.send_failed += 1;
+        count_pass(origin, "not-delivered");
         if let Origin::Spool { .. } = origin {
             self.counters.spool_resend_attempts += 1;
         }
@@ -241,7 +246,11 @@ impl Sender {
         let mut stored = StoredBatch::fresh(batch, self.deps.store.name_time(owned));
         stored.last_error = Some(reason.to_owned());
         let origin = Origin::Spool { retry_count: 0 };
+        let moved_before = self.counters.failed_moved;
         self.move_to_failed(Cause::Failed, owned, origin, &stored, self.deps.clock.now());
+        if self.counters.failed_moved > moved_before {
+            self.write_unsent_receipt(&stored, origin);
+        }
     }
 
     /// Keeps an invalid input item in failed, wrapped into a record.
@@ -267,6 +276,7 @@ impl Sender {
             return Ok(());
         };
         self.move_file_to_failed(&mut owned, Origin::Fresh, &stored, now, notice.as_deref());
+        self.write_unsent_receipt(&stored, Origin::Fresh);
         Ok(())
     }
 
@@ -397,6 +407,11 @@ impl Sender {
         }
         None
     }
+}
+
+fn count_pass(origin: Origin, outcome: &'static str) {
+    metrics::counter!("ichido_delivery_passes_total", "origin" => origin.as_str(), "outcome" => outcome)
+        .increment(1);
 }
 
 /// The number of the pass over the spool, for log lines.

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use crate::bisect::{Action, Bisect, middle};
 use crate::exchange::Exchange;
-use crate::receipt::Disposition;
+use crate::next_action::Origin;
+use crate::receipt::{Attempt, Disposition};
 use crate::record_results::RecordResult;
 use crate::store::{OwnedFile, StoredBatch};
 use crate::verdict::Verdict;
@@ -13,7 +14,21 @@ use crate::verdict::Verdict;
 use super::{Job, Sender};
 
 /// The existing parts, by their range in the whole batch.
-type Parts = HashMap<(usize, usize), (Option<OwnedFile>, StoredBatch)>;
+type Parts = HashMap<(usize, usize), Part>;
+
+/// A part of a batch, and the request that rejected it.
+#[derive(Debug)]
+struct Part {
+    owned: Option<OwnedFile>,
+    stored: StoredBatch,
+    attempts: Vec<Attempt>,
+}
+
+impl Part {
+    fn new((owned, stored): (Option<OwnedFile>, StoredBatch)) -> Self {
+        Self { owned, stored, attempts: Vec::new() }
+    }
+}
 
 impl Sender {
     /// Sends parts until each rejected record is alone.
@@ -34,8 +49,8 @@ impl Sender {
         self.write_receipt(&job, Disposition::Split, None);
         let mut bisect = Bisect::new(records);
         while let Some(range) = bisect.next_part() {
-            let Some((owned, stored)) = parts.remove(&(range.start, range.end)) else { continue };
-            let part = self.job(owned, stored, job.origin);
+            let Some(part) = parts.remove(&(range.start, range.end)) else { continue };
+            let part = self.part_job(part, job.origin);
             let ended = self.request(part).await.and_then(|ended| self.judge_ended(ended));
             let (mut part, exchange, verdict) = match ended {
                 Ok(judged) => judged,
@@ -48,7 +63,8 @@ impl Sender {
                 self.lane_works(part.probe);
                 let message = self.describe(&exchange);
                 part.stored.note(self.deps.clock.now(), &message);
-                parts.insert((range.start, range.end), (part.owned.take(), part.stored));
+                let Job { owned, stored, attempts, .. } = part;
+                parts.insert((range.start, range.end), Part { owned, stored, attempts });
                 bisect.rejected(range, &message)
             } else {
                 // A part that was not rejected proceeds like any batch. Boxed, because it is sent by the same
@@ -61,30 +77,38 @@ impl Sender {
             }
         }
         // The lane is held or closed, the process stops, or the disk failed: the remaining parts wait.
-        for (owned, stored) in parts.into_values() {
-            let part = self.job(owned, stored, job.origin);
+        for part in parts.into_values() {
+            let part = self.part_job(part, job.origin);
             self.return_to_spool(part);
         }
+    }
+
+    fn part_job(&self, part: Part, origin: Origin) -> Job {
+        let Part { owned, stored, attempts } = part;
+        Job { attempts, ..self.job(owned, stored, origin) }
     }
 
     fn apply(&mut self, parts: &mut Parts, whole: &StoredBatch, job: &Job, action: Action) {
         match action {
             Action::Split(range, at) => {
-                if let Some((owned, stored)) = parts.remove(&(range.start, range.end))
-                    && !self.split_part(parts, whole, &range, at, (owned.as_ref(), &stored))
-                {
-                    parts.insert((range.start, range.end), (owned, stored));
+                let Some(part) = parts.remove(&(range.start, range.end)) else { return };
+                let part = self.part_job(part, job.origin);
+                if self.split_part(parts, whole, &range, at, (part.owned.as_ref(), &part.stored)) {
+                    self.write_receipt(&part, Disposition::Split, None);
+                } else {
+                    let Job { owned, stored, attempts, .. } = part;
+                    parts.insert((range.start, range.end), Part { owned, stored, attempts });
                 }
             }
             Action::Reject(record) => {
-                if let Some((owned, stored)) = parts.remove(&(record, record + 1)) {
+                if let Some(part) = parts.remove(&(record, record + 1)) {
                     self.count_failed(job.origin);
-                    let part = self.job(owned, stored, job.origin);
+                    let part = self.part_job(part, job.origin);
                     self.fail(part);
                 }
             }
             Action::Hold => {
-                let last = parts.values().find_map(|(_, stored)| stored.last_error.clone());
+                let last = parts.values().find_map(|part| part.stored.last_error.clone());
                 self.hold_with_reason(&format!(
                     "every record is rejected with the same message: {}",
                     last.unwrap_or_default()
@@ -105,7 +129,7 @@ impl Sender {
         let batches = vec![whole.batch.slice(range.start..at), whole.batch.slice(at..range.end)];
         let Some(written) = self.split_on_disk(stored, owned, batches) else { return false };
         let indexes = [(range.start, at), (at, range.end)];
-        parts.extend(indexes.into_iter().zip(written));
+        parts.extend(indexes.into_iter().zip(written.into_iter().map(Part::new)));
         true
     }
 
@@ -116,7 +140,8 @@ impl Sender {
         };
         let retry = indexes(|result| matches!(result, RecordResult::Retry));
         let rejected = indexes(|result| matches!(result, RecordResult::Rejected(_)));
-        let delivered = results.len() - retry.len() - rejected.len();
+        let accepted = indexes(|result| matches!(result, RecordResult::Delivered));
+        let delivered = accepted.len();
         self.counters.records_delivered += delivered as u64;
         tracing::warn!(
             batchIdempotencyKey = job.stored.batch.key(),
@@ -135,7 +160,7 @@ impl Sender {
             job.retries += 1;
             return self.return_to_spool(job);
         };
-        self.write_receipt(&job, Disposition::Split, None);
+        self.write_split_receipt(&job, &accepted);
         let rest = if retry.is_empty() { None } else { parts.pop() };
         for (index, (owned, mut stored)) in rejected.into_iter().zip(parts) {
             if let RecordResult::Rejected(message) = &results[index] {
@@ -143,7 +168,9 @@ impl Sender {
                 stored.note(self.deps.clock.now(), &message);
             }
             self.count_failed(job.origin);
-            let part = self.job(owned, stored, job.origin);
+            // The request that rejected it was that of the whole batch.
+            let attempts = job.attempts.last().cloned().into_iter().collect();
+            let part = self.part_job(Part { owned, stored, attempts }, job.origin);
             self.fail(part);
         }
         if let Some((owned, stored)) = rest {

@@ -126,7 +126,7 @@ impl Layout {
     }
 
     /// Calls `see` for every batch file, in no particular order.
-    pub(super) fn each_listed(
+    pub(crate) fn each_listed(
         &self,
         batch_dir: BatchDir,
         mut see: impl FnMut(ListedFile),
@@ -136,6 +136,22 @@ impl Layout {
                 see(ListedFile { name, file });
             }
         })
+    }
+
+    /// The files that are selected by their names, at most `most`, in no particular order.
+    pub fn select(
+        &self,
+        batch_dir: BatchDir,
+        is_selected: impl Fn(&ListedFile) -> bool,
+        most: usize,
+    ) -> Result<Vec<ListedFile>, Error> {
+        let mut found = Vec::new();
+        self.each_listed(batch_dir, |listed| {
+            if found.len() < most && is_selected(&listed) {
+                found.push(listed);
+            }
+        })?;
+        Ok(found)
     }
 
     /// The number of batch files, and their total size in bytes. Foreign files do not count.

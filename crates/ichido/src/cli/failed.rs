@@ -105,8 +105,8 @@ fn accept_batch(
     let Some(mut owned) = store.take(BatchDir::Failed, listed).map_err(Failure::usage_from)? else {
         return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
     };
-    let entry =
-        Entry { batch: &stored.batch, disposition: Disposition::Accepted, proof: None, attempts: &[] };
+    let part_of = stored.part_of.as_deref();
+    let entry = Entry { part_of, ..Entry::new(&stored.batch, Disposition::Accepted, stored.first_attempt) };
     let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
     if let Err(error) = written {
         store.fail(&mut owned, stored.batch.key(), clock.now()).map_err(Failure::usage_from)?;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{anomalies, delivery, gateway, history, ledger, telemetry};
+use crate::components::{anomalies, delivery, export_state, gateway, history, ledger, telemetry};
 use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
@@ -141,6 +141,7 @@ impl Plan {
         }
         if let Some(plan) = self.delivery {
             let (component, delivery_control) = plan.component(settings, stop)?;
+            console.export = Some(export_state::search(&settings.raw_delivery()?.data_dir()));
             console.delivery = Some(delivery_control);
             components.push(component);
         }

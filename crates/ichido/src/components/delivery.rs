@@ -44,7 +44,8 @@ impl Plan {
     ) -> Result<(Component, DeliveryControl), Failure> {
         let Self { settings, mut export } = self;
         let mut sender = delivery::sender(process, &settings, stop.clone())?;
-        let (delivery_control, mut inbox) = delivery_control::channel(sender.layout().clone());
+        let (delivery_control, mut inbox) =
+            delivery_control::channel(sender.layout().clone(), settings.store.receipt_retention);
         let health = Health::default();
         let probes = vec![("delivery", Audience::Readyz, probe(&health))];
         let summary = format!("delivering to {}", settings.transport.endpoint.origin());

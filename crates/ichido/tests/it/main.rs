@@ -37,6 +37,7 @@ mod serving;
 mod support;
 mod telemetry;
 mod terminal;
+mod trace;
 
 use std::path::Path;
 use std::process::Output;

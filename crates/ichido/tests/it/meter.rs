@@ -113,7 +113,7 @@ fn sender_command(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
 }
 
 /// Runs `ichido send` with a file.
-fn send(dir: &Path, meter: &Meter, file: &Path, variables: &[(&str, &str)]) -> Run {
+pub(crate) fn send(dir: &Path, meter: &Meter, file: &Path, variables: &[(&str, &str)]) -> Run {
     let mut command = sender_command(dir, meter, &["send", "--json", file.to_str().unwrap()]);
     Run::of(command.envs(variables.iter().copied()).output().unwrap())
 }
@@ -140,7 +140,7 @@ fn record_of_one_day(id: usize) -> Value {
 }
 
 /// Writes a JSON Lines file.
-fn write_jsonl(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
+pub(crate) fn write_jsonl(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
     let path = dir.join("usage.jsonl");
     std::fs::write(&path, records.map(|record| format!("{record}\n")).collect::<String>()).unwrap();
     path

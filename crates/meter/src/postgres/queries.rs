@@ -8,8 +8,8 @@ use tokio_postgres::types::{FromSql, ToSql};
 
 use super::error::classify;
 use super::schema::in_schema;
-use crate::report::{CountedRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
-use crate::store::{Error, Receipt, ReceiptEntry, Result, check_group_count};
+use crate::report::{CountedRecord, FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
+use crate::store::{Error, Grain, Receipt, ReceiptEntry, Result, check_group_count};
 
 pub(super) const OPERATION: &str = "querying what was counted";
 
@@ -64,36 +64,62 @@ pub(super) async fn report(client: &Client, schema: &str, query: &ReportQuery) -
 }
 
 pub(super) async fn page(client: &Client, schema: &str, query: &PageQuery) -> Result<Page> {
-    let sql = "
-        SELECT slot, usage_date::text, provider, model, input_tokens, output_tokens, total_tokens, request_count,
-               cost::text, currency, coalesce(event_id, slot), app_id, user_id, aggregation_method
-        FROM ichido.records
-        WHERE tenant = $1::text AND slot > $2::text AND usage_date BETWEEN $3::text::date AND $4::text::date
-        ORDER BY slot LIMIT $5::bigint";
+    let sql = format!(
+        "SELECT {RECORD}, slot FROM ichido.records
+         WHERE tenant = $1::text AND slot > $2::text AND usage_date BETWEEN $3::text::date AND $4::text::date
+         ORDER BY slot LIMIT $5::bigint"
+    );
     let (from, to) = query.days();
     let after = query.after.as_deref().unwrap_or_default();
     let limit = i64::try_from(query.limit + 1).unwrap_or(i64::MAX);
     let rows =
-        query_rows(client, &in_schema(sql, schema), &[&query.tenant, &after, &from, &to, &limit]).await?;
-    let records = rows.iter().map(|row| {
-        let record = CountedRecord {
-            usage_date: get(row, 1)?,
-            provider: get(row, 2)?,
-            model: get(row, 3)?,
-            input_tokens: get(row, 4)?,
-            output_tokens: get(row, 5)?,
-            total_tokens: get(row, 6)?,
-            request_count: get(row, 7)?,
-            cost_actual: money(get(row, 8)?)?,
-            currency: get(row, 9)?,
-            source_event_id: get(row, 10)?,
-            app_id: get(row, 11)?,
-            user_id: get(row, 12)?,
-            aggregation_method: get(row, 13)?,
-        };
-        Ok((get(row, 0)?, record))
-    });
+        query_rows(client, &in_schema(&sql, schema), &[&query.tenant, &after, &from, &to, &limit]).await?;
+    let records = rows.iter().map(|row| Ok((get(row, RECORD_COLUMNS)?, record(row)?)));
     Ok(Page::new(records.collect::<Result<_>>()?, query.limit))
+}
+
+/// The columns of a record.
+const RECORD: &str = "usage_date::text, provider, model, input_tokens, output_tokens, total_tokens, request_count, \
+     cost::text, currency, coalesce(event_id, slot), app_id, user_id, aggregation_method";
+const RECORD_COLUMNS: usize = 13;
+
+fn record(row: &Row) -> Result<CountedRecord> {
+    Ok(CountedRecord {
+        usage_date: get(row, 0)?,
+        provider: get(row, 1)?,
+        model: get(row, 2)?,
+        input_tokens: get(row, 3)?,
+        output_tokens: get(row, 4)?,
+        total_tokens: get(row, 5)?,
+        request_count: get(row, 6)?,
+        cost_actual: money(get(row, 7)?)?,
+        currency: get(row, 8)?,
+        source_event_id: get(row, 9)?,
+        app_id: get(row, 10)?,
+        user_id: get(row, 11)?,
+        aggregation_method: get(row, 12)?,
+    })
+}
+
+pub(super) async fn find(
+    client: &Client,
+    schema: &str,
+    grain: Grain,
+    tenant: &str,
+    event_id: &str,
+) -> Result<Option<FoundRecord>> {
+    for column in grain.id_columns() {
+        let sql = format!(
+            "SELECT {RECORD}, received_at, batch FROM ichido.records
+             WHERE tenant = $1::text AND {column} = $2::text LIMIT 1"
+        );
+        let rows = query_rows(client, &in_schema(&sql, schema), &[&tenant, &event_id]).await?;
+        if let Some(row) = rows.first() {
+            let (received_at, batch) = (get(row, RECORD_COLUMNS)?, get(row, RECORD_COLUMNS + 1)?);
+            return Ok(Some(FoundRecord { record: record(row)?, received_at, batch }));
+        }
+    }
+    Ok(None)
 }
 
 pub(super) async fn receipt(

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use super::blocking::blocking;
 use super::error::classify;
 use super::schema;
-use crate::report::{CountedRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
-use crate::store::{Error, Receipt, ReceiptEntry, Result, check_group_count};
+use crate::report::{CountedRecord, FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
+use crate::store::{Error, Grain, Receipt, ReceiptEntry, Result, check_group_count};
 
 const OPERATION: &str = "querying what was counted";
 /// The most concurrent readers. Others wait.
@@ -95,35 +95,70 @@ pub(super) fn report(connection: &Connection, query: &ReportQuery) -> Result<Vec
 }
 
 pub(super) fn page(connection: &Connection, query: &PageQuery) -> Result<Page> {
-    let sql = "
-        SELECT slot, usage_date, provider, model, input_tokens, output_tokens, total_tokens, request_count, cost, currency,
-               coalesce(event_id, slot), app_id, user_id, aggregation_method
-        FROM records WHERE tenant = ?1 AND slot > ?2 AND usage_date BETWEEN ?3 AND ?4 ORDER BY slot LIMIT ?5";
+    let sql = format!(
+        "SELECT {RECORD}, slot FROM records
+         WHERE tenant = ?1 AND slot > ?2 AND usage_date BETWEEN ?3 AND ?4 ORDER BY slot LIMIT ?5"
+    );
     let (from, to) = query.days();
     let after = query.after.as_deref().unwrap_or_default();
     let limit = i64::try_from(query.limit + 1).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(sql).map_err(|error| classify(OPERATION, error))?;
+    let mut statement = connection.prepare_cached(&sql).map_err(|error| classify(OPERATION, error))?;
     let rows = statement.query_map(params![query.tenant, after, from, to, limit], |row| {
-        let record = CountedRecord {
-            usage_date: row.get(1)?,
-            provider: row.get(2)?,
-            model: row.get(3)?,
-            input_tokens: row.get(4)?,
-            output_tokens: row.get(5)?,
-            total_tokens: row.get(6)?,
-            request_count: row.get(7)?,
-            cost_actual: row.get(8)?,
-            currency: row.get(9)?,
-            source_event_id: row.get(10)?,
-            app_id: row.get(11)?,
-            user_id: row.get(12)?,
-            aggregation_method: row.get(13)?,
-        };
-        Ok((row.get(0)?, record))
+        Ok((row.get(RECORD_COLUMNS)?, record(row)?))
     });
     let records: Vec<(String, CountedRecord)> =
         rows.and_then(Iterator::collect).map_err(|error| classify(OPERATION, error))?;
     Ok(Page::new(records, query.limit))
+}
+
+/// The columns of a record.
+const RECORD: &str = "usage_date, provider, model, input_tokens, output_tokens, total_tokens, request_count, cost, currency, \
+     coalesce(event_id, slot), app_id, user_id, aggregation_method";
+const RECORD_COLUMNS: usize = 13;
+
+fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<CountedRecord> {
+    Ok(CountedRecord {
+        usage_date: row.get(0)?,
+        provider: row.get(1)?,
+        model: row.get(2)?,
+        input_tokens: row.get(3)?,
+        output_tokens: row.get(4)?,
+        total_tokens: row.get(5)?,
+        request_count: row.get(6)?,
+        cost_actual: row.get(7)?,
+        currency: row.get(8)?,
+        source_event_id: row.get(9)?,
+        app_id: row.get(10)?,
+        user_id: row.get(11)?,
+        aggregation_method: row.get(12)?,
+    })
+}
+
+pub(super) fn find(
+    connection: &Connection,
+    grain: Grain,
+    tenant: &str,
+    event_id: &str,
+) -> Result<Option<FoundRecord>> {
+    for column in grain.id_columns() {
+        let sql = format!(
+            "SELECT {RECORD}, received_at, batch FROM records WHERE tenant = ?1 AND {column} = ?2 LIMIT 1"
+        );
+        let found = connection
+            .prepare_cached(&sql)
+            .and_then(|mut statement| {
+                let read = |row: &rusqlite::Row<'_>| {
+                    let (received_at, batch) = (row.get(RECORD_COLUMNS)?, row.get(RECORD_COLUMNS + 1)?);
+                    Ok(FoundRecord { record: record(row)?, received_at, batch })
+                };
+                statement.query_row(params![tenant, event_id], read).optional()
+            })
+            .map_err(|error| classify(OPERATION, error))?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 pub(super) fn receipt(connection: &Connection, tenant: &str, batch: &str) -> Result<Option<Receipt>> {

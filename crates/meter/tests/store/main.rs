@@ -47,6 +47,7 @@ on_every_database!(
     usage_is_grouped_as_requested,
     records_are_paged_in_byte_order,
     receipt_has_the_first_and_the_last_response,
+    record_is_found_by_its_id,
     later_export_replaces_and_older_one_does_not,
     unchanged_record_moves_its_export_time_forward,
     without_an_export_time_the_larger_count_stays,

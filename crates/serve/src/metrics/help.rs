@@ -6,8 +6,10 @@ const COUNTERS: &[(&str, &str)] = &[
     ("ichido_anomalies_total", "Unusual hours found in the history, by kind."),
     ("ichido_delivery_batches_total", "Batches whose delivery ended, by outcome."),
     ("ichido_delivery_failed_total", "Batches moved to the failed directory, by reason."),
+    ("ichido_delivery_passes_total", "Passes over batches that ended, by origin and outcome."),
     ("ichido_delivery_rate_limited_total", "Responses with status 429 from the receiver."),
     ("ichido_delivery_retries_total", "Delivery attempts after the first one."),
+    ("ichido_delivery_retry_success_total", "Batches that were delivered by a retry."),
     ("ichido_delivery_spool_saved_total", "Batches written to the spool after a failed attempt."),
     ("ichido_errors_total", "Responses with a 5xx status, by port and status."),
     (

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! delivery-bench [--quick] [NAME…]       needs `ichido` in the same directory; `cargo xtask bench delivery` builds both
-//! NAME: scan resend many send far
+//! NAME: scan resend many send far receipts trace
 //! ```
 //!
 //! Each figure covers whole processes of the real command, from start to exit, with default settings and their log
@@ -20,15 +20,18 @@
 
 mod baseline;
 mod measurements;
+mod receipts;
 
 use ichido_bench::options::{self, Measurement};
 
-const MEASUREMENTS: [(&str, Measurement); 5] = [
+const MEASUREMENTS: [(&str, Measurement); 7] = [
     ("scan", measurements::scan),
     ("resend", measurements::resend),
     ("many", measurements::many),
     ("send", measurements::send),
     ("far", measurements::far),
+    ("receipts", receipts::share),
+    ("trace", receipts::trace),
 ];
 
 fn main() {

@@ -39,7 +39,7 @@ fn leftover_file_of_a_delivered_batch_is_removed() {
     let left = |disposition, batch: Batch| {
         after_crash(|store, owned| {
             store.note_request(owned, RequestState::Started, NOW);
-            let entry = Entry { batch: &batch, disposition, proof: None, attempts: &[] };
+            let entry = Entry::new(&batch, disposition, NOW);
             store.receipts().write(&entry, NOW).unwrap();
         })
     };

@@ -36,6 +36,7 @@ fn delivery_pages_render_in_every_width_language_and_color_scheme() {
     let (_daemon, admin) = start_daemon(&empty);
     let browser = Browser::start();
     check_page(&browser, &format!("http://{admin}/delivery"), "delivery-empty");
+    check_page(&browser, &format!("http://{admin}/delivery/slo"), "delivery-slo-empty");
 
     let stage = stage_with_spool(60);
     let broken = stage.path().join("broken.jsonl");
@@ -54,6 +55,15 @@ fn delivery_pages_render_in_every_width_language_and_color_scheme() {
     assert!(!browser.text().contains("source_event_id"), "records must be masked");
     check_page(&browser, &at("/delivery?dir=failed"), "delivery-failed");
     check_page(&browser, &at("/delivery/resend?dir=failed"), "delivery-confirm");
+    check_page(&browser, &at("/delivery/slo"), "delivery-slo");
+    assert!(
+        browser.text().contains("成功基準") || browser.text().contains("Success criteria"),
+        "{}",
+        browser.text()
+    );
+    check_page(&browser, &at("/trace?id=e7"), "trace");
+    check_page(&browser, &at("/trace?id=unknown"), "trace-nothing");
+    check_page(&browser, &at("/trace"), "trace-empty");
     eventually("the spool depth", || get(admin, "/").text().contains(">60<").then_some(()));
     check_page(&browser, &at("/"), "overview-delivery");
 }

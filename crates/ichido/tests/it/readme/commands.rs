@@ -85,6 +85,8 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
     ("ichido failed list --error 422", Action::Run(names_the_batch)),
     ("ichido failed show a3f2e1b9c4d5", Action::Prints(&["e0"])),
     ("ichido failed resend a3f2e1b9c4d5", Action::Prints(&["1 batch delivered"])),
+    ("ichido trace e0", Action::Prints(&["failed", "delivered", "looked into:"])),
+    ("ichido report slo --month 2025-01", Action::Prints(&["deliveries that succeed", "no data"])),
     // DynamoDB. The tests of `deploy/aws` lint the template and try its policies.
     (
         "aws cloudformation deploy --stack-name ichido --template-file deploy/aws/ichido.yaml --capabilities CAPABILITY_IAM",
