@@ -14,6 +14,7 @@ mod auth;
 mod browser;
 mod console;
 pub mod delivery_control;
+mod doubt;
 mod histories;
 mod json_object;
 mod limits;
@@ -24,6 +25,7 @@ mod state;
 
 pub use self::audit_log::AUDIT;
 pub use self::auth::{Access, Gate, Tokens, TrustedUser};
+pub use self::doubt::{DoubtHints, HintReceiver, hints, settle_doubts};
 pub use self::histories::Histories;
 pub use self::server::{AdminPort, serve_router};
 pub use self::settings::{ConsoleSettings, ConsoleUrl, RawAdmin, RawClaims, RawConsole, Settings};

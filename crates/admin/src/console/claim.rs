@@ -222,9 +222,12 @@ fn refused(view: &View, refusal: Refusal) -> Response {
         Refusal::NoSuchClaim | Refusal::NoSuchEvent => {
             view.error_page(StatusCode::NOT_FOUND, Section::Claims, t.no_such_claim)
         }
-        Refusal::Ambiguous { .. } | Refusal::Running | Refusal::NotCompleted(_) | Refusal::WrongState(_) => {
-            view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed)
-        }
+        Refusal::Ambiguous { .. }
+        | Refusal::Running
+        | Refusal::NotCompleted(_)
+        | Refusal::WrongState(_)
+        | Refusal::Changed => view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed),
+        Refusal::CannotAsk(why) => view.error_page(StatusCode::CONFLICT, Section::Claims, &why),
         other @ (Refusal::Ledger(_)
         | Refusal::AuditUnavailable(_)
         | Refusal::AuditIncomplete(_)

@@ -94,7 +94,9 @@ pub(super) fn describe(refusal: Refusal) -> String {
         Refusal::Ledger(error) => ichido_core::error_chain(&error),
         Refusal::AuditUnavailable(detail) | Refusal::AuditIncomplete(detail) => detail,
         Refusal::Failed(failure) => failure.to_string(),
+        Refusal::CannotAsk(why) => why,
         other @ (Refusal::NoSuchClaim
+        | Refusal::Changed
         | Refusal::Ambiguous { .. }
         | Refusal::NoSuchEvent
         | Refusal::Running
