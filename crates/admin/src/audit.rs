@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ichido_core::Key;
 use ichido_ledger::{Backup, MarkSummary, Swept};
 use ichido_serve::Failure;
 
@@ -45,6 +46,19 @@ impl AppState {
     ) -> Result<AskedClaim, Refusal> {
         let audited = self.audited(actor);
         self.run_action(async move { audited.ask(&selector, confirmed.as_ref()).await }).await
+    }
+
+    /// Resolves the claim in doubt that an operator has seen.
+    pub(crate) async fn resolve_seen(
+        &self,
+        actor: Actor,
+        key: Key,
+        version: String,
+        resolve_as: ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.resolve_seen(&key, &version, (&resolve_as).into(), None).await })
+            .await
     }
 
     /// Resolves claims in doubt that an operator has seen.

@@ -8,6 +8,7 @@
 //! ([`sampler`], [`directory_cache`]).
 
 mod anomalies;
+mod ask;
 mod assets;
 mod batch;
 mod claim;
@@ -28,6 +29,7 @@ mod sign_in;
 mod timeline;
 mod totals;
 mod translations;
+mod triage;
 mod usage;
 
 use std::sync::Arc;
@@ -131,6 +133,8 @@ impl Console {
                 .route("/live", get(live_updates::live))
                 .route("/claims", get(claims::claims))
                 .route("/claims/one", get(claim::claim))
+                .route("/claims/ask", post(ask::ask))
+                .route("/claims/triage", get(triage::triage).post(triage::resolve))
                 .route("/claims/resolve", get(claim::confirm).post(claim::resolve))
                 .route("/events", get(events::events))
                 .route("/events/one", get(events::event))

@@ -53,7 +53,7 @@ use crate::operator::{Audited, Ending, PAGE_MAX, Refusal, describe, questions};
 /// The most questions at a time.
 const QUESTIONS_MAX: usize = 4;
 /// The shortest time between two questions.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(20);
 /// The most claims in doubt that are kept in mind.
 const TRACKED_MAX: usize = 10_000;
 /// How often the ledger is searched for claims in doubt, if it has an index of them, and if it must read everything.
@@ -135,6 +135,10 @@ impl Doubts {
     async fn search_if_due(&mut self) {
         let now = self.now();
         if self.search_at.is_some_and(|at| now < at) {
+            return;
+        }
+        if !self.service.is_automatic() {
+            self.search_at = Some(now + SEARCH_INTERVAL);
             return;
         }
         let interval = match self.ledger().capabilities().listing {

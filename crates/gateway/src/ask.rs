@@ -43,6 +43,10 @@ impl AskService for UpstreamQuestions {
         self.rules.question(scope).map(|question| question.schedule)
     }
 
+    fn is_automatic(&self) -> bool {
+        self.rules.asks_by_itself()
+    }
+
     fn ask<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Asked, NotAsked>> {
         Box::pin(ask(&self.upstream, &self.rules, key))
     }
@@ -55,6 +59,10 @@ pub struct ReloadedQuestions(pub(crate) watch::Receiver<Arc<Generation>>);
 impl AskService for ReloadedQuestions {
     fn schedule(&self, scope: &Scope) -> Result<Schedule, NotAsked> {
         self.0.borrow().layer.rules().question(scope).map(|question| question.schedule)
+    }
+
+    fn is_automatic(&self) -> bool {
+        self.0.borrow().layer.rules().asks_by_itself()
     }
 
     fn ask<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Asked, NotAsked>> {

@@ -117,6 +117,9 @@ pub trait AskService: Send + Sync + fmt::Debug {
     /// When and how answers about this claim are believed, or why the service cannot be asked about it.
     fn schedule(&self, scope: &Scope) -> Result<Schedule, NotAsked>;
 
+    /// Whether any claim is asked about without an operator.
+    fn is_automatic(&self) -> bool;
+
     /// Asks once. The request changes nothing, so asking twice does no harm, nor does dropping the future.
     fn ask<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Asked, NotAsked>>;
 }

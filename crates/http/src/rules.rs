@@ -10,7 +10,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::key_source::{IDEMPOTENCY_KEY, KeySource};
 use crate::metadata::MetadataSource;
-use crate::options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
+use crate::options::{
+    Automatic, ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie,
+};
 use crate::parse_error::ParseError;
 use crate::pointer::Pointer;
 use crate::question::{NotAsked, Question};
@@ -221,6 +223,12 @@ impl Rules {
         let question = route.and_then(|route| route.question.as_ref()).ok_or(NotAsked::NoQuestion)?;
         question.check(scope, target)?;
         Ok(question)
+    }
+
+    /// Whether any claim is asked about without an operator.
+    pub fn asks_by_itself(&self) -> bool {
+        let questions = self.routes.iter().filter_map(|route| route.question.as_ref());
+        questions.into_iter().any(|question| question.schedule.automatic != Automatic::Off)
     }
 
     /// Whether a request matches a signed route except for the spelling of its path: many services read `/events/` or

@@ -21,7 +21,7 @@ pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendA
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
-pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
+pub(crate) use ledger::{End, FilterArgs, KeyArgs, LedgerArgs, LedgerVerb, ResolveArgs, State};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs};
 

@@ -3,6 +3,7 @@
 pub(crate) mod admin_port;
 pub(crate) mod anomalies;
 pub(crate) mod delivery;
+pub(crate) mod doubt;
 pub(crate) mod gateway;
 pub(crate) mod history;
 pub(crate) mod ledger;

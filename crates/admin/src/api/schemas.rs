@@ -516,6 +516,13 @@ pub(super) struct AskedClaim {
     follows: Option<crate::operator::ResolveKind>,
     /// What follows, as a sentence.
     means: String,
+    /// Whether the same question finds a completed request of the route: found, not-found, or nothing if there is none to ask
+    /// about. Null unless the service says that the effect did not happen.
+    #[schema(required = true)]
+    control: Option<String>,
+    /// After how many seconds such an answer counts, if it is too early now.
+    #[schema(required = true)]
+    wait_seconds: Option<u64>,
     /// How the claim was resolved.
     #[schema(required = true)]
     resolved: Option<String>,

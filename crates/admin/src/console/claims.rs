@@ -49,6 +49,7 @@ pub(super) async fn claims(
             p.notice.good role="status" { (result) }
         }
         (form(&search, state, t))
+        p { a href="/claims/triage" { (t.triage_link) } }
         @match &found {
             Ok(page) => {
                 @if page.degraded { p.notice.bad role="alert" { (t.local_only) } }

@@ -88,20 +88,20 @@ fn view(
     schedule: Schedule,
     control: Option<Control>,
 ) -> AskedClaim {
+    let mut wait_seconds = None;
     let (follows, means) = match (claim.state, &asked.answer) {
         (StateName::InDoubt, Answer::Done(_)) => {
             (Some(ResolveKind::Done), "it would be resolved as done".to_owned())
         }
         (StateName::InDoubt, Answer::Absent) if age < schedule.settle => {
             let wait = (schedule.settle - age).as_secs() + 1;
+            wait_seconds = Some(wait);
             (None, format!("too early: the effect may still happen; ask again in {wait} s"))
         }
         (StateName::InDoubt, Answer::Absent) => {
-            let control = control.map_or("", Control::caution);
-            (
-                Some(ResolveKind::Absent),
-                format!("it would be resolved as absent: the next retry runs the effect{control}"),
-            )
+            let caution = control.map_or("", Control::caution);
+            let means = "it would be resolved as absent, and the next retry would run the effect";
+            (Some(ResolveKind::Absent), format!("{means}{caution}"))
         }
         (StateName::InDoubt, Answer::Undecided(_)) => (None, "this decides nothing".to_owned()),
         (StateName::Running | StateName::Done, _) => {
@@ -120,6 +120,8 @@ fn view(
         detail: describe(asked),
         follows,
         means,
+        control: control.map(|control| control.name().to_owned()),
+        wait_seconds,
         resolved: None,
     }
 }

@@ -28,6 +28,15 @@ pub(crate) enum Control {
 }
 
 impl Control {
+    /// Its name in JSON.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Control::Found => "found",
+            Control::NotFound => "not-found",
+            Control::Nothing => "nothing",
+        }
+    }
+
     /// Why `absent` is not believed.
     pub(crate) fn why_not(self) -> &'static str {
         match self {

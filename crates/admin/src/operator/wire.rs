@@ -218,6 +218,11 @@ pub struct AskedClaim {
     pub follows: Option<ResolveKind>,
     /// What follows, as a sentence.
     pub means: String,
+    /// Whether the same question finds a completed request: found, not-found, or nothing if there is none to ask about.
+    /// Only asked if the service says that the effect did not happen.
+    pub control: Option<String>,
+    /// After how many seconds an answer that the effect did not happen counts, if that is too early now.
+    pub wait_seconds: Option<u64>,
     /// How the claim was resolved.
     pub resolved: Option<String>,
 }
