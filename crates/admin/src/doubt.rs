@@ -33,22 +33,23 @@
 
 mod decision;
 mod hints;
+mod inquiry;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Index, Key, Scope};
-use ichido_http::{Answer, AskService, Asked, Automatic};
+use ichido_http::{AskService, Automatic};
 use ichido_ledger::{Ledger, Listing, Query, StateName, Summary};
 use metrics::counter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::decision::{Next, Progress};
+use self::decision::Progress;
 pub use self::hints::{DoubtHints, HintReceiver, hints};
-use crate::operator::control::{Control, control};
-use crate::operator::{Audited, Ending, PAGE_MAX, Refusal, describe, questions};
+use self::inquiry::Inquiry;
+use crate::operator::{Audited, PAGE_MAX, questions};
 
 /// The most questions at a time.
 const QUESTIONS_MAX: usize = 4;
@@ -56,6 +57,8 @@ const QUESTIONS_MAX: usize = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 /// The most claims in doubt that are kept in mind.
 const TRACKED_MAX: usize = 10_000;
+/// How often hints are taken.
+const HINT_INTERVAL: Duration = Duration::from_millis(50);
 /// How often the ledger is searched for claims in doubt, if it has an index of them, and if it must read everything.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(5);
 const SCAN_INTERVAL: Duration = Duration::from_secs(900);
@@ -68,13 +71,22 @@ pub async fn settle_doubts(
     stop: CancellationToken,
 ) {
     register();
-    let mut doubts =
-        Doubts { audited, service, tracked: HashMap::new(), asking: JoinSet::new(), search_at: None };
-    let mut asked_last = None;
+    let mut doubts = Doubts {
+        audited,
+        service,
+        tracked: HashMap::new(),
+        asking: JoinSet::new(),
+        ask_from: Duration::ZERO,
+        search_at: None,
+    };
+    // Many requests may meet claims in doubt. Their hints are taken together, a few times a second.
+    let mut hints_from = Duration::ZERO;
     loop {
         doubts.search_if_due().await;
-        let due = doubts.next_due(asked_last);
         let now = doubts.now();
+        let takes_hints = now >= hints_from;
+        let due = doubts.next_due();
+        let due = if takes_hints { due } else { due.min(hints_from) };
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -83,12 +95,13 @@ pub async fn settle_doubts(
                     doubts.put_back(index, progress);
                 }
             }
-            Some(key) = hints.next() => doubts.consider_hint(&key).await,
-            () = tokio::time::sleep(due.saturating_sub(now)) => {
-                if doubts.start_next(&stop) {
-                    asked_last = Some(doubts.now());
+            keys = hints.next(), if takes_hints => {
+                hints_from = now + HINT_INTERVAL;
+                for key in keys {
+                    doubts.consider_hint(&key).await;
                 }
             }
+            () = tokio::time::sleep(due.saturating_sub(now)) => doubts.start_next(&stop),
         }
     }
     // A question is given up; a resolution that has begun is finished and recorded.
@@ -101,6 +114,8 @@ struct Doubts {
     service: Arc<dyn AskService>,
     tracked: HashMap<Index, Tracked>,
     asking: JoinSet<(Index, Progress)>,
+    /// When the next question may begin, on the steady clock.
+    ask_from: Duration,
     /// When the ledger is searched again, on the steady clock. `None`: now.
     search_at: Option<Duration>,
 }
@@ -124,11 +139,11 @@ impl Doubts {
     }
 
     /// When there is something to do, on the steady clock.
-    fn next_due(&self, asked_last: Option<Duration>) -> Duration {
+    fn next_due(&self) -> Duration {
         let search = self.search_at.unwrap_or_default();
         let due = self.tracked.values().filter_map(|tracked| tracked.progress.as_ref()?.due()).min();
         let due = due.filter(|_| self.asking.len() < QUESTIONS_MAX);
-        due.map_or(search, |due| due.max(asked_last.map_or(due, |last| last + PAUSE)).min(search))
+        due.map_or(search, |due| due.max(self.ask_from).min(search))
     }
 
     /// Searches the ledger for claims in doubt, and forgets those that are no longer.
@@ -211,11 +226,11 @@ impl Doubts {
         self.tracked.len() < TRACKED_MAX || self.tracked.contains_key(&key.index())
     }
 
-    /// Starts the question that is due first. Returns whether there was one.
-    fn start_next(&mut self, stop: &CancellationToken) -> bool {
+    /// Starts the question that is due first, if there is one.
+    fn start_next(&mut self, stop: &CancellationToken) {
         let now = self.now();
-        if self.asking.len() >= QUESTIONS_MAX {
-            return false;
+        if self.asking.len() >= QUESTIONS_MAX || now < self.ask_from {
+            return;
         }
         let is_due = |tracked: &&mut Tracked| {
             tracked.progress.as_ref().and_then(Progress::due).is_some_and(|due| due <= now)
@@ -229,9 +244,10 @@ impl Doubts {
             let progress = tracked.progress.take()?;
             Some((tracked.clone(), progress))
         }) else {
-            return false;
+            return;
         };
-        let question = OneQuestion {
+        self.ask_from = now + PAUSE;
+        let question = Inquiry {
             audited: self.audited.clone(),
             service: self.service.clone(),
             key: tracked.key,
@@ -242,7 +258,6 @@ impl Doubts {
             let index = question.key.index();
             (index, question.run(progress, &stop).await)
         });
-        true
     }
 
     fn put_back(&mut self, index: Index, progress: Progress) {
@@ -251,111 +266,6 @@ impl Doubts {
         } else if let Some(tracked) = self.tracked.get_mut(&index) {
             tracked.progress = Some(progress);
         }
-    }
-}
-
-/// One question about one claim.
-struct OneQuestion {
-    audited: Audited,
-    service: Arc<dyn AskService>,
-    key: Key,
-    version: String,
-}
-
-impl OneQuestion {
-    async fn run(&self, mut progress: Progress, stop: &CancellationToken) -> Progress {
-        let asked = tokio::select! {
-            () = stop.cancelled() => return progress,
-            asked = questions::ask(&*self.service, &self.key) => asked,
-        };
-        // A reload may have removed the question meanwhile.
-        let (Ok(asked), Ok(schedule)) = (asked, self.service.schedule(self.key.scope())) else {
-            return Progress::Settled;
-        };
-        let now = self.audited.operator.ledger.settings().clock.steady();
-        let next = progress.answered(&asked, now, &schedule);
-        let Asked { status, answer } = asked.clone();
-        let (index, route) = (self.key.index(), &self.key.scope().route);
-        let status = status.map(|status| status.as_u16());
-        tracing::debug!(%index, route, status, answer = answer.name(), "asked the service about a claim in doubt");
-        match (next, answer) {
-            (Next::Settle, Answer::Done(outcome)) => {
-                self.settle(Ending::Done(outcome), &asked, progress).await
-            }
-            (Next::Settle, Answer::Absent) => {
-                let ledger = &self.audited.operator.ledger;
-                match control(ledger, &*self.service, &self.key).await {
-                    Control::Found => self.settle(Ending::Absent, &asked, progress).await,
-                    failed @ (Control::NotFound | Control::Nothing) => {
-                        let why = failed.why_not();
-                        if progress.distrusted(why, now, &schedule) == Next::LeaveToAPerson {
-                            self.leave(&progress);
-                        }
-                        progress
-                    }
-                }
-            }
-            (Next::LeaveToAPerson, _) => {
-                self.leave(&progress);
-                progress
-            }
-            (Next::Settle | Next::AskAgain, _) => progress,
-        }
-    }
-
-    async fn settle(&self, ending: Ending, asked: &Asked, progress: Progress) -> Progress {
-        let as_state = match &ending {
-            Ending::Done(_) => "done",
-            Ending::Absent => "absent",
-        };
-        let reason = describe(asked);
-        let (index, route) = (self.key.index(), &self.key.scope().route);
-        if !self.is_still_in_doubt().await {
-            return Progress::Settled;
-        }
-        match self.audited.resolve_seen(&self.key, &self.version, ending, Some(&reason)).await {
-            Ok(_) => {
-                counter!("ichido_doubts_settled_total", "as" => as_state).increment(1);
-                tracing::info!(%index, route, r#as = as_state, reason, "settled a claim in doubt by asking the service");
-                Progress::Settled
-            }
-            // Somebody else was faster, or the claim is another one by now.
-            Err(
-                Refusal::Changed
-                | Refusal::NoSuchClaim
-                | Refusal::WrongState(_)
-                | Refusal::Running
-                | Refusal::NotCompleted(_),
-            ) => Progress::Settled,
-            Err(
-                refusal @ (Refusal::Ledger(_)
-                | Refusal::AuditUnavailable(_)
-                | Refusal::AuditIncomplete(_)
-                | Refusal::CannotAsk(_)
-                | Refusal::NoSuchEvent
-                | Refusal::Ambiguous { .. }
-                | Refusal::Failed(_)),
-            ) => {
-                let error = refusal.into_failure(&index.to_string());
-                tracing::warn!(%index, route, %error, "cannot settle a claim in doubt; trying again later");
-                progress
-            }
-        }
-    }
-
-    /// Several instances may have asked. An attempt that cannot succeed would only fill the audit log.
-    async fn is_still_in_doubt(&self) -> bool {
-        let ledger = &self.audited.operator.ledger;
-        let Ok(Some(record)) = ledger.get(&self.key).await else { return true };
-        Summary::of(&record, ledger.settings().clock.now())
-            .is_some_and(|claim| claim.state == StateName::InDoubt && claim.version == self.version)
-    }
-
-    fn leave(&self, progress: &Progress) {
-        counter!("ichido_doubts_left_total").increment(1);
-        let (index, route) = (self.key.index(), &self.key.scope().route);
-        let (questions, reason) = progress.summary();
-        tracing::warn!(%index, route, questions, reason, "a claim in doubt needs a person: the service did not settle it");
     }
 }
 

@@ -7,6 +7,7 @@ mod ask;
 mod audited;
 mod claim_view;
 pub(crate) mod control;
+pub(crate) mod doubt_wire;
 mod find;
 mod local;
 pub(crate) mod questions;
@@ -22,15 +23,13 @@ use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats
 
 pub(crate) use self::ask::describe;
 pub use self::audited::Audited;
+pub use self::doubt_wire::{AskedClaim, Confirmed, SeenClaim, SeenResult};
 pub use self::find::FoundClaim;
 pub use self::local::Local;
 pub use self::refusal::Refusal;
 pub use self::remote::{ClientSettings, Remote};
 pub use self::triage::{GROUPS_MAX, Group, SCANNED_MAX, Triage, TriageFilter};
-pub use self::wire::{
-    AskedClaim, ClaimSelector, ClaimView, Confirmed, EventView, PAGE_MAX, ResolveKind, ResolvedClaim,
-    SeenClaim, SeenResult,
-};
+pub use self::wire::{ClaimSelector, ClaimView, EventView, PAGE_MAX, ResolveKind, ResolvedClaim};
 
 /// A ledger as operators see it.
 #[expect(async_fn_in_trait, reason = "only this workspace implements and calls it")]

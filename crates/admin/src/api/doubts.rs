@@ -9,9 +9,12 @@ use super::operators::{ApiResult, ValidJson, ValidQuery, check_limit, check_reas
 use super::problems::{AccessProblems, BodyProblems, ClaimProblems, LedgerProblems};
 use super::schemas::{self, TriageParameters};
 use crate::audit_log::Actor;
-use crate::operator::wire::{AskBody, ResolveAllBody, ResolvedAll, TriageQuery};
+use crate::operator::doubt_wire::{AskBody, ResolveAllBody, ResolvedAll, TriageQuery};
 use crate::operator::{AskedClaim, ClaimSelector, PAGE_MAX, Triage, TriageFilter};
 use crate::state::AppState;
+
+/// The longest time in a filter. Claims expire long before.
+const OLDER_THAN_SECONDS_MAX: u64 = 1_000_000_000;
 
 /// Shows claims in doubt, oldest first, and counts them by route and reason.
 #[utoipa::path(
@@ -27,6 +30,10 @@ pub(super) async fn triage(
 ) -> ApiResult<Triage> {
     let TriageQuery { route, reason, tenant, older_than_seconds, limit } = query;
     check_limit(limit)?;
+    if older_than_seconds.is_some_and(|seconds| seconds > OLDER_THAN_SECONDS_MAX) {
+        let detail = format!("older_than_seconds must be at most {OLDER_THAN_SECONDS_MAX}.");
+        return Err(invalid(StatusCode::BAD_REQUEST, detail));
+    }
     let older_than = older_than_seconds.map(Duration::from_secs);
     let filter = TriageFilter { route, reason, tenant, older_than };
     Ok(Json(app.operator().triage(&filter, limit).await?))
@@ -65,8 +72,8 @@ pub(super) async fn resolve_all(
     ValidJson(body): ValidJson<ResolveAllBody>,
 ) -> ApiResult<ResolvedAll> {
     let ResolveAllBody { kind, claims, reason } = body;
-    if !(1..=PAGE_MAX).contains(&claims.len()) {
-        let detail = format!("claims must have 1 to {PAGE_MAX} elements.");
+    if claims.len() > PAGE_MAX {
+        let detail = format!("claims must have at most {PAGE_MAX} elements.");
         return Err(invalid(StatusCode::UNPROCESSABLE_ENTITY, detail));
     }
     reason.as_deref().map_or(Ok(()), check_reason)?;

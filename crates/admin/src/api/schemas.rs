@@ -464,7 +464,7 @@ pub(super) struct TriageParameters {
     #[param(required = false)]
     tenant: String,
     /// Only claims that have been in doubt for so long.
-    #[param(required = false, minimum = 0)]
+    #[param(required = false, minimum = 0, maximum = 1_000_000_000)]
     older_than_seconds: u64,
     /// The most claims that are listed. All are counted.
     #[param(required = false, minimum = 1, maximum = 1_000, default = 100)]

@@ -176,7 +176,7 @@ fn groups(groups: &[Group], now: Timestamp, t: &Translations) -> Markup {
         vec![
             html! { (number(group.count)) },
             html! { a.key href=(only) { (visible(&group.route)) } },
-            html! { (visible(&group.reason)) },
+            key(&group.reason),
             age(group.oldest, now, t),
         ]
     };
@@ -191,7 +191,7 @@ fn claims(claims: &[Summary], now: Timestamp, t: &Translations) -> Markup {
             html! { a.key href=(href("/claims/one", claim, &[])) { (visible(&claim.key)) } },
             key(&claim.tenant),
             key(&claim.route),
-            html! { (visible(claim.doubt_reason.as_deref().unwrap_or_default())) },
+            key(claim.doubt_reason.as_deref().unwrap_or_default()),
         ]
     };
     let rows: Vec<_> = claims.iter().map(row).collect();

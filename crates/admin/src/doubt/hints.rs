@@ -27,8 +27,17 @@ pub fn hints(next: Option<Arc<dyn Observer>>) -> (DoubtHints, HintReceiver) {
 }
 
 impl HintReceiver {
-    pub(super) async fn next(&mut self) -> Option<Key> {
-        self.0.recv().await
+    /// Waits for hints, and takes all of them. Waits forever once there can be none.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, no hint was taken.
+    pub(super) async fn next(&mut self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        match self.0.recv_many(&mut keys, HINTS_MAX).await {
+            0 => std::future::pending().await,
+            _ => keys,
+        }
     }
 }
 

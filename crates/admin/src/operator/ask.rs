@@ -10,9 +10,10 @@ use ichido_http::{Answer, AskService, Asked, NotAsked, Schedule};
 use ichido_ledger::{StateName, Summary};
 
 use super::control::{Control, control};
+use super::doubt_wire::{AskedClaim, Confirmed};
 use super::find::{FoundClaim, find};
 use super::questions;
-use super::wire::{AskedClaim, Confirmed, ResolveKind};
+use super::wire::ResolveKind;
 use super::{Audited, ClaimSelector, Ending, Local, Refusal};
 
 /// A claim, and what the service says about it.

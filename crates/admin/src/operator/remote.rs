@@ -21,10 +21,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::wire::{
-    AskBody, BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveAllBody, ResolveBody, ResolvedAll,
-    Timeline,
-};
+use super::doubt_wire::{AskBody, ResolveAllBody, ResolvedAll};
+use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody, Timeline};
 use super::{
     AskedClaim, ClaimSelector, ClaimView, Confirmed, EventView, Operator, PAGE_MAX, Refusal, ResolveAs,
     ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,

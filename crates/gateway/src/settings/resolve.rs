@@ -53,6 +53,8 @@ pub(super) struct Context<'a> {
     pub(super) matches: &'a Match,
     pub(super) keys: &'a [KeySource],
     pub(super) tenant: TenantKind,
+    /// How long a request may run.
+    pub(super) timeout: Duration,
     /// `Authorization` of all questions.
     pub(super) authorization: Option<&'a Secret>,
 }
@@ -101,6 +103,12 @@ impl RawResolve {
                            request may still take effect";
             return Err(Invalid::new(field("settle_seconds"), problem));
         }
+        let settle = self.settle_seconds.map(Duration::from_secs);
+        if settle.is_some_and(|settle| settle < context.timeout) {
+            let problem =
+                "is shorter than upstream_timeout_ms of the route: the request may still be running";
+            return Err(Invalid::new(field("settle_seconds"), problem));
+        }
         let mut headers = Vec::new();
         for (header, value) in self.headers.unwrap_or_default() {
             headers.push(header_of(&format!("{name}.headers.{header}"), &header, &value)?);
@@ -119,7 +127,7 @@ impl RawResolve {
             schedule: Schedule {
                 automatic,
                 after: Duration::from_secs(self.after_seconds.unwrap_or(AFTER_SECONDS)),
-                settle: Duration::from_secs(self.settle_seconds.unwrap_or(SETTLE_SECONDS)),
+                settle: settle.unwrap_or(Duration::from_secs(SETTLE_SECONDS).max(context.timeout)),
             },
         })
     }
@@ -183,7 +191,8 @@ mod tests {
         let raw: RawResolve = toml::from_str(text).unwrap();
         let (matches, keys) = (matches.parse().unwrap(), [key.parse().unwrap()]);
         let authorization = Secret::from("Bearer hunter2".to_owned());
-        let context = Context { matches: &matches, keys: &keys, tenant, authorization: Some(&authorization) };
+        let (timeout, authorization) = (Duration::from_secs(30), Some(&authorization));
+        let context = Context { matches: &matches, keys: &keys, tenant, timeout, authorization };
         raw.check("routes[0].resolve", &context).map_err(|invalid| invalid.to_string())
     }
 
@@ -217,6 +226,7 @@ mod tests {
                 &format!("{GET}automatic = \"both\"\nabsent = 404"),
                 "routes[0].resolve.settle_seconds: must be set",
             ),
+            (&format!("{GET}settle_seconds = 29"), "routes[0].resolve.settle_seconds: is shorter than"),
             (&format!("{GET}answer = \"body\""), "routes[0].resolve.answer: \"body\" is not one of"),
             (
                 &format!("{GET}headers = {{ \"a b\" = \"x\" }}"),

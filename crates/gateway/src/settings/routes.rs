@@ -173,7 +173,7 @@ impl RawRoute {
             let authorization = shared.resolve_authorization;
             resolve.check(
                 &name("resolve"),
-                &Context { matches: &matches, keys: &keys, tenant: kind, authorization },
+                &Context { matches: &matches, keys: &keys, tenant: kind, timeout, authorization },
             )
         });
         let kind = self.fingerprint.as_deref();

@@ -36,6 +36,7 @@ mod readme;
 mod serving;
 mod support;
 mod telemetry;
+mod triage;
 
 use std::path::Path;
 use std::process::Output;

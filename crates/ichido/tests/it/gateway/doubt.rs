@@ -130,7 +130,7 @@ fn answer(request: &http::Request<Bytes>, state: &mut State) -> Reply {
 /// A route that asks, with these further fields.
 fn route(more: &str) -> String {
     format!(
-        "[gateway]\nanswer_max_bytes = 50000\n[[gateway.routes]]\nmatch = \"POST /orders\"\nlease_ms = 1000\n\
+        "[gateway]\nanswer_max_bytes = 50000\n[[gateway.routes]]\nmatch = \"POST /orders\"\nlease_ms = 1000\nupstream_timeout_ms = 1000\n\
          resolve = {{ get = \"/orders?key={{key}}\", done = 200, absent = 404, after_seconds = 0, timeout_ms = 2000{more} }}\n"
     )
 }
@@ -291,7 +291,7 @@ fn claim_of_a_gateway_that_was_killed_is_settled_by_the_next_one() {
     gateway.process.kill();
     let _ = waiting.join();
     // The service was still working, and finishes only now.
-    service.set(|state| drop(state.created.insert("k".to_owned())));
+    service.set(|state| state.created.extend(["k".to_owned()]));
     let gateway = start(dir.path(), &service, &route(", answer = \"response\""));
     let settled = becomes(&gateway, "k", 200);
     assert_eq!((settled.json(), service.runs()), (json!({ "order": "k" }), 1));
