@@ -8,6 +8,7 @@
 //! retention of up to 3,660 days.
 
 mod claims;
+mod doubts;
 mod event_operators;
 mod event_schemas;
 mod events;
@@ -67,6 +68,9 @@ fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(claims::doubt))
         .routes(routes!(operators::one))
         .routes(routes!(operators::resolve))
+        .routes(routes!(doubts::triage))
+        .routes(routes!(doubts::ask))
+        .routes(routes!(doubts::resolve_all))
         .routes(routes!(operators::release))
         .routes(routes!(operators::forget))
         .routes(routes!(operators::sweep))

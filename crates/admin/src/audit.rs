@@ -2,16 +2,24 @@
 
 use std::path::PathBuf;
 
+use ichido_core::Key;
 use ichido_ledger::{Backup, MarkSummary, Swept};
 use ichido_serve::Failure;
 
 use crate::audit_log::Actor;
-use crate::operator::{Audited, ClaimSelector, Local, Refusal, ResolveAs, ResolvedClaim};
+use crate::operator::{
+    AskedClaim, Audited, ClaimSelector, Confirmed, Local, Refusal, ResolveAs, ResolvedClaim, SeenClaim,
+    SeenResult,
+};
 use crate::state::AppState;
 
 impl AppState {
     pub(crate) fn operator(&self) -> Local {
-        Local { ledger: self.admin.ledger.clone(), histories: self.admin.histories.clone() }
+        Local {
+            ledger: self.admin.ledger.clone(),
+            histories: self.admin.histories.clone(),
+            service: self.admin.service.clone(),
+        }
     }
 
     fn audited(&self, actor: Actor) -> Audited {
@@ -27,6 +35,43 @@ impl AppState {
     ) -> Result<ResolvedClaim, Refusal> {
         let audited = self.audited(actor);
         self.run_action(async move { audited.resolve(&selector, &resolve_as).await }).await
+    }
+
+    /// Asks the service behind a claim, and resolves the claim if an operator has confirmed that.
+    pub(crate) async fn ask(
+        &self,
+        actor: Actor,
+        selector: ClaimSelector,
+        confirmed: Option<Confirmed>,
+    ) -> Result<AskedClaim, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.ask(&selector, confirmed.as_ref()).await }).await
+    }
+
+    /// Resolves the claim in doubt that an operator has seen.
+    pub(crate) async fn resolve_seen(
+        &self,
+        actor: Actor,
+        key: Key,
+        version: String,
+        resolve_as: ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.resolve_seen(&key, &version, (&resolve_as).into(), None).await })
+            .await
+    }
+
+    /// Resolves claims in doubt that an operator has seen.
+    pub(crate) async fn resolve_all(
+        &self,
+        actor: Actor,
+        claims: Vec<SeenClaim>,
+        resolve_as: ResolveAs,
+        reason: Option<String>,
+    ) -> Result<Vec<SeenResult>, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.resolve_all(&claims, &resolve_as, reason.as_deref()).await })
+            .await
     }
 
     /// Releases a key.

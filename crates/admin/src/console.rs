@@ -8,6 +8,7 @@
 //! ([`sampler`], [`directory_cache`]).
 
 mod anomalies;
+mod ask;
 mod assets;
 mod attention;
 mod batch;
@@ -32,6 +33,7 @@ mod timeline;
 mod totals;
 mod trace;
 mod translations;
+mod triage;
 mod usage;
 
 use std::sync::Arc;
@@ -144,6 +146,8 @@ impl Console {
                 .route("/system", get(overview::system))
                 .route("/claims", get(claims::claims))
                 .route("/claims/one", get(claim::claim))
+                .route("/claims/ask", post(ask::ask))
+                .route("/claims/triage", get(triage::triage).post(triage::resolve))
                 .route("/claims/resolve", get(claim::confirm).post(claim::resolve))
                 .route("/events", get(events::events))
                 .route("/events/one", get(events::event))

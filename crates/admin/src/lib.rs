@@ -14,6 +14,7 @@ mod auth;
 mod browser;
 mod console;
 pub mod delivery_control;
+mod doubt;
 mod export_state;
 mod histories;
 mod json_object;
@@ -27,6 +28,7 @@ pub mod trace;
 
 pub use self::audit_log::AUDIT;
 pub use self::auth::{Access, Gate, Tokens, TrustedUser};
+pub use self::doubt::{DoubtHints, HintReceiver, hints, settle_doubts};
 pub use self::export_state::{ExportSearch, ExportState, Exported};
 pub use self::histories::Histories;
 pub use self::server::{AdminPort, serve_router};

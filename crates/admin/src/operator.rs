@@ -3,24 +3,33 @@
 //! The command line and the admin port both use [`Local`], and [`Audited`] for what must be recorded. The command line reaches another process's admin port with
 //! [`Remote`]. So claims are found, shown and refused by the same rules everywhere.
 
+mod ask;
 mod audited;
 mod claim_view;
+pub(crate) mod control;
+pub(crate) mod doubt_wire;
 mod find;
 mod local;
+pub(crate) mod questions;
 mod refusal;
 mod remote;
+mod triage;
 pub(crate) mod wire;
 
 use std::path::Path;
 
+use ichido_core::Outcome;
 use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 
+pub(crate) use self::ask::describe;
 pub use self::audited::Audited;
+pub use self::doubt_wire::{AskedClaim, Confirmed, SeenClaim, SeenResult};
 pub use self::find::FoundClaim;
 pub use self::local::Local;
 pub use self::refusal::Refusal;
 pub use self::remote::{ClientSettings, Remote};
-pub use self::wire::{ClaimSelector, ClaimView, EventView, PAGE_MAX, ResolvedClaim};
+pub use self::triage::{GROUPS_MAX, Group, SCANNED_MAX, Triage, TriageFilter};
+pub use self::wire::{ClaimSelector, ClaimView, EventView, PAGE_MAX, ResolveKind, ResolvedClaim};
 
 /// A ledger as operators see it.
 #[expect(async_fn_in_trait, reason = "only this workspace implements and calls it")]
@@ -35,6 +44,21 @@ pub trait Operator {
         selector: &ClaimSelector,
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal>;
+    /// Asks the service behind a claim whether its effect happened, and resolves the claim if that was confirmed.
+    async fn ask(
+        &self,
+        selector: &ClaimSelector,
+        confirmed: Option<&Confirmed>,
+    ) -> Result<AskedClaim, Refusal>;
+    /// Shows claims in doubt, oldest first, and how many there are.
+    async fn triage(&self, filter: &TriageFilter, limit: usize) -> Result<Triage, Refusal>;
+    /// Resolves several claims in doubt, at most [`PAGE_MAX`], each if it is still the one that was seen.
+    async fn resolve_all(
+        &self,
+        claims: &[SeenClaim],
+        resolve_as: &ResolveAs,
+        reason: Option<&str>,
+    ) -> Result<Vec<SeenResult>, Refusal>;
     /// Releases a key. With `force`, even while its lease is valid.
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal>;
     /// Forgets a completed claim whose effect did not happen.
@@ -77,6 +101,44 @@ pub enum ResolveAs {
     Done(Option<String>),
     /// The effect did not happen.
     Absent,
+}
+
+impl ResolveAs {
+    /// Without the outcome.
+    pub fn kind(&self) -> ResolveKind {
+        match self {
+            ResolveAs::Done(_) => ResolveKind::Done,
+            ResolveAs::Absent => ResolveKind::Absent,
+        }
+    }
+}
+
+impl From<ResolveKind> for ResolveAs {
+    fn from(kind: ResolveKind) -> Self {
+        match kind {
+            ResolveKind::Done => ResolveAs::Done(None),
+            ResolveKind::Absent => ResolveAs::Absent,
+        }
+    }
+}
+
+/// How a claim in doubt ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The effect happened, with this outcome.
+    Done(Outcome),
+    /// The effect did not happen.
+    Absent,
+}
+
+impl From<&ResolveAs> for Ending {
+    fn from(resolve_as: &ResolveAs) -> Self {
+        match resolve_as {
+            ResolveAs::Done(Some(outcome)) => Self::Done(Outcome::kept(outcome.as_bytes().to_vec())),
+            ResolveAs::Done(None) => Self::Done(Outcome::Tombstone("resolved by an operator".to_owned())),
+            ResolveAs::Absent => Self::Absent,
+        }
+    }
 }
 
 /// Prints only the length of the outcome: it may contain personal data.

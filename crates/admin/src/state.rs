@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRef;
 use http::StatusCode;
+use ichido_http::AskService;
 use ichido_ledger::Ledger;
 use ichido_serve::{Problem, Readiness};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -37,6 +38,8 @@ pub struct Admin {
     pub metrics: PrometheusHandle,
     /// What was decided about keys.
     pub histories: Histories,
+    /// Asks the service behind a claim, if this process has a gateway.
+    pub service: Option<Arc<dyn AskService>>,
     /// What the console shows in addition to the ledger.
     pub console: ConsoleOptions,
 }

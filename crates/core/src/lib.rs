@@ -36,7 +36,7 @@ pub use limits::{LimitError, Limits};
 pub use metadata::Metadata;
 pub use outcome::Outcome;
 pub use record::{Done, Doubt, DoubtReason, Holder, Phase, Record, State};
-pub use settle::{Adopted, CurrentState, Resolution, Resolved, Settle, Settled};
+pub use settle::{Adopted, CurrentState, Resolution, Resolved, Seen, Settle, Settled};
 pub use time::{Clock, ManualClock, SteadyTime, SystemClock, Timestamp};
 pub use to_hex::to_hex;
 

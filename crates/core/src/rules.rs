@@ -6,7 +6,7 @@
 use crate::mark::{self, Forgotten, Mark};
 use crate::{
     Adopted, Caller, Claim, ClaimRequest, CurrentState, Done, Doubt, DoubtReason, Grant, InDoubtPolicy,
-    Nonce, Outcome, Phase, Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
+    Nonce, Outcome, Phase, Record, Resolution, Resolved, Seen, Settle, Settled, State, Timestamp, Token,
 };
 
 /// A result, and the change that must be written before the result is returned.
@@ -96,6 +96,12 @@ pub fn resolve(
     match (current_state(record, now), resolution) {
         (CurrentState::InDoubt, Resolution::Done(outcome)) => {
             Decision::put(Resolved::Applied, done(record, outcome.clone(), now))
+        }
+        (CurrentState::InDoubt, Resolution::DoneAsSeen(seen, outcome)) if *seen == Seen::of(record) => {
+            Decision::put(Resolved::Applied, done(record, outcome.clone(), now))
+        }
+        (CurrentState::InDoubt, Resolution::AbsentAsSeen(seen)) if *seen == Seen::of(record) => {
+            Decision { result: Resolved::Applied, change: Change::Remove }
         }
         (CurrentState::InDoubt, Resolution::Absent | Resolution::Release)
         | (CurrentState::Running, Resolution::Release) => {

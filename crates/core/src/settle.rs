@@ -1,6 +1,7 @@
 //! How a holder settles its claim, and how an operator resolves it.
 
-use crate::{LimitError, Limits, Outcome, Token};
+use crate::digest::digest_of;
+use crate::{LimitError, Limits, Outcome, Record, Token, to_hex};
 
 /// What the holder of a claim does with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,11 +76,62 @@ pub enum Resolution {
     Done(Outcome),
     /// The effect in doubt did not happen.
     Absent,
+    /// The same as [`Done`](Self::Done), if the claim is still as it was seen.
+    DoneAsSeen(Seen, Outcome),
+    /// The same as [`Absent`](Self::Absent), if the claim is still as it was seen.
+    AbsentAsSeen(Seen),
     /// The effect did not happen, and the claim is released even if it is still running.
     Release,
     /// The completed effect did not happen after all. The claim is removed if it still has this token, so that no newer
     /// claim is.
     Forget(Token),
+}
+
+impl Resolution {
+    /// The outcome that retries get afterwards, if the resolution has one.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Resolution::Done(outcome) | Resolution::DoneAsSeen(_, outcome) => Some(outcome),
+            Resolution::Absent
+            | Resolution::AbsentAsSeen(_)
+            | Resolution::Release
+            | Resolution::Forget(_) => None,
+        }
+    }
+
+    /// The same for a copy of a claim, once the claim itself was resolved.
+    pub fn for_copy(&self) -> Self {
+        match self {
+            Resolution::DoneAsSeen(_, outcome) => Resolution::Done(outcome.clone()),
+            Resolution::AbsentAsSeen(_) => Resolution::Absent,
+            Resolution::Done(_) | Resolution::Absent | Resolution::Release | Resolution::Forget(_) => {
+                self.clone()
+            }
+        }
+    }
+}
+
+/// A claim in doubt as somebody saw it, for a decision that takes a while. A newer grant has another token, and a holder
+/// that came back meanwhile has renewed its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// The token.
+    pub token: Token,
+    /// How often the lease had been renewed.
+    pub renewals: u32,
+}
+
+impl Seen {
+    /// The claim as it is now.
+    pub fn of(record: &Record) -> Self {
+        Self { token: record.token, renewals: record.renewals }
+    }
+
+    /// Names this state of the claim to people and programs who must not learn the token.
+    pub fn version(&self) -> String {
+        let digest = digest_of([&b"version"[..], self.token.as_bytes(), &self.renewals.to_be_bytes()]);
+        to_hex(&digest[..8])
+    }
 }
 
 /// The result of resolving a claim.

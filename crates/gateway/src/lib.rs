@@ -1,5 +1,6 @@
 //! `ichido gateway`: a reverse proxy that makes the API behind it safe to retry.
 
+mod ask;
 mod cors;
 mod forward;
 mod forwarded_headers;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+pub use self::ask::{ReloadedQuestions, UpstreamQuestions};
 use self::cors::Cors;
 use self::forward::Forward;
 pub use self::reload::{Prepared, Reloader};

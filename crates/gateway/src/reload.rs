@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ichido_http::{Outage, Rules};
 use tokio::sync::watch;
 
+use crate::ask::ReloadedQuestions;
 use crate::cors::Cors;
 use crate::server::Generation;
 use crate::settings::{Settings, Upstream, log_cautions};
@@ -69,6 +70,11 @@ impl Reloader {
         log_cautions(prepared.generation.layer.rules());
         let old = self.generations.send_replace(Arc::new(prepared.generation));
         old.forward.retire();
+    }
+
+    /// Asks the upstream about effects in doubt, as the settings in force say.
+    pub fn questions(&self) -> ReloadedQuestions {
+        ReloadedQuestions(self.generations.subscribe())
     }
 
     /// The upstream in force.

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod origins;
+mod resolve;
 mod routes;
 mod secrets;
 mod tenant;
@@ -19,7 +20,8 @@ use serde::Deserialize;
 
 use self::bounds::{ANSWER_MAX, bounds};
 pub use self::origins::Origins;
-use self::routes::{RawRoute, origins, routes};
+use self::resolve::TenantKind;
+use self::routes::{RawRoute, Shared, origins, routes};
 use self::secrets::Secrets;
 pub use self::secrets::unchecked;
 use self::tenant::RawTenant;
@@ -163,6 +165,9 @@ pub struct Raw {
     /// Webhook secrets of Stripe, separated by commas. They override those of the routes.
     #[schemars(extend("x-env" = "STRIPE_WEBHOOK_SECRET", "x-env-only" = true, "x-never-empty" = true))]
     stripe_webhook_secret: Option<Secret>,
+    /// `Authorization` of the requests that ask the service about effects in doubt (`resolve` of a route).
+    #[schemars(extend("x-env" = "ICHIDO_RESOLVE_AUTHORIZATION", "x-env-only" = true, "x-never-empty" = true))]
+    resolve_authorization: Option<Secret>,
     /// Which requests are claimed, and how.
     routes: Option<Vec<RawRoute>>,
 }
@@ -201,6 +206,7 @@ impl Default for Raw {
             slack_signing_secret: None,
             github_webhook_secret: None,
             stripe_webhook_secret: None,
+            resolve_authorization: None,
             routes: None,
         }
     }
@@ -220,9 +226,14 @@ impl Settings {
             github: raw.github_webhook_secret,
             stripe: raw.stripe_webhook_secret,
         };
-        let is_auto = raw.tenant.as_deref().is_none_or(|tenant| tenant == "auto");
+        let shared = Shared {
+            is_auto: raw.tenant.as_deref().is_none_or(|tenant| tenant == "auto"),
+            tenant: TenantKind::of_rule(raw.tenant.as_deref()),
+            secrets: &secrets,
+            resolve_authorization: raw.resolve_authorization.as_ref(),
+        };
         let rules = Rules {
-            routes: routes(raw.routes, optional_key, is_auto, &secrets)?,
+            routes: routes(raw.routes, optional_key, &shared)?,
             tenant: RawTenant {
                 rule: raw.tenant,
                 jwt_key_file: raw.jwt_key_file,

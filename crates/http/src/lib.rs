@@ -26,6 +26,7 @@ mod pointer;
 mod policy;
 mod preset;
 mod problem;
+mod question;
 mod request_body;
 mod request_id;
 mod response_body;
@@ -45,10 +46,15 @@ pub use journal::Journal;
 pub use key_source::{IDEMPOTENCY_KEY, KeySource, Template};
 pub use layer::{IdempotencyLayer, Idempotent, ResponseFuture};
 pub use metadata::MetadataSource;
-pub use options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
+pub use options::{
+    AnswerKept, Automatic, ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie,
+};
 pub use parse_error::ParseError;
 pub use pointer::Pointer;
 pub use problem::{ErrorMember, Kind as ProblemKind, Problem, set_should_retry};
+pub use question::{
+    Answer, AskService, Asked, NotAsked, Placeholder, Question, QuestionPath, Schedule, is_answer,
+};
 pub use request_body::{Progress, RequestBody};
 pub use response_body::ResponseBody;
 pub use rules::{ContentRule, FingerprintRule, InFlight, Match, Route, Rules, SimilarRule};

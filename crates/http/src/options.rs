@@ -50,6 +50,28 @@ options! {
 }
 
 options! {
+    /// Which answers of a service settle a claim in doubt without an operator.
+    Automatic {
+        /// None: the service is asked only when an operator wants it.
+        Off = "off",
+        /// The effect happened.
+        Done = "done",
+        /// The effect happened, or it did not.
+        Both = "both",
+    }
+}
+
+options! {
+    /// What retries get once the service has confirmed an effect in doubt.
+    AnswerKept {
+        /// They learn that the response was not kept.
+        None = "none",
+        /// The answer of the service.
+        Response = "response",
+    }
+}
+
+options! {
     /// What happens to keyed requests while the ledger is unavailable.
     Outage {
         /// They are refused.

@@ -5,13 +5,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::Method;
+use ichido_core::Scope;
 use percent_encoding::percent_decode_str;
 
 use crate::key_source::{IDEMPOTENCY_KEY, KeySource};
 use crate::metadata::MetadataSource;
-use crate::options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
+use crate::options::{
+    Automatic, ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie,
+};
 use crate::parse_error::ParseError;
 use crate::pointer::Pointer;
+use crate::question::{NotAsked, Question};
 use crate::signature::Signature;
 use crate::tenant::Tenant;
 
@@ -102,6 +106,8 @@ pub struct Route {
     pub content_mode: Mode,
     /// How near duplicates of events are found.
     pub similar: Option<SimilarRule>,
+    /// How the service is asked whether an effect in doubt happened.
+    pub question: Option<Question>,
 }
 
 /// A part of the content of events, under a name.
@@ -195,6 +201,7 @@ impl Default for Route {
             content: Vec::new(),
             content_mode: Mode::Observe,
             similar: None,
+            question: None,
         }
     }
 }
@@ -205,6 +212,23 @@ impl Rules {
             return None;
         }
         self.routes.iter().position(|route| route.matches.matches(method, path))
+    }
+
+    /// The question about a claim.
+    pub fn question(&self, scope: &Scope) -> Result<&Question, NotAsked> {
+        let (method, target) = scope.route.split_once(' ').ok_or(NotAsked::NoQuestion)?;
+        let method = Method::from_str(method).map_err(|_| NotAsked::NoQuestion)?;
+        let path = target.split('?').next().unwrap_or_default();
+        let route = self.route(&method, path).map(|index| &self.routes[index]);
+        let question = route.and_then(|route| route.question.as_ref()).ok_or(NotAsked::NoQuestion)?;
+        question.check(scope, target)?;
+        Ok(question)
+    }
+
+    /// Whether any claim is asked about without an operator.
+    pub fn asks_by_itself(&self) -> bool {
+        let questions = self.routes.iter().filter_map(|route| route.question.as_ref());
+        questions.into_iter().any(|question| question.schedule.automatic != Automatic::Off)
     }
 
     /// Whether a request matches a signed route except for the spelling of its path: many services read `/events/` or
@@ -256,6 +280,16 @@ impl Match {
     /// `POST` on every path.
     pub(crate) fn any_post() -> Self {
         Self { methods: vec![Method::POST], path: vec![Segment::Rest] }
+    }
+
+    /// Whether it matches requests with one method only.
+    pub fn is_one_method(&self) -> bool {
+        self.methods.len() == 1
+    }
+
+    /// Whether it matches one path only.
+    pub fn is_one_path(&self) -> bool {
+        self.path.iter().all(|segment| matches!(segment, Segment::Literal(_)))
     }
 
     /// Whether a request with this method and path matches.

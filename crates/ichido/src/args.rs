@@ -23,7 +23,7 @@ pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendA
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
-pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
+pub(crate) use ledger::{End, FilterArgs, KeyArgs, LedgerArgs, LedgerVerb, ResolveArgs, State};
 pub(crate) use report::{PeriodArgs, ReportArgs, ReportVerb};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
 pub(crate) use trace::TraceArgs;
@@ -117,10 +117,10 @@ pub(crate) enum Command {
     #[command(after_long_help = EVENTS_EXAMPLES)]
     Events(EventsArgs),
     /// Follow one record, batch, key or request through everything that is recorded about it.
-    #[command(after_help = TRACE_EXAMPLES)]
+    #[command(after_long_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
     /// Report figures about a period.
-    #[command(after_help = REPORT_EXAMPLES)]
+    #[command(after_long_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
     /// List and verify what operators did.
     #[command(after_long_help = AUDIT_EXAMPLES)]

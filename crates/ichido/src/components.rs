@@ -3,6 +3,7 @@
 pub(crate) mod admin_port;
 pub(crate) mod anomalies;
 pub(crate) mod delivery;
+pub(crate) mod doubt;
 pub(crate) mod export_state;
 pub(crate) mod gateway;
 pub(crate) mod history;

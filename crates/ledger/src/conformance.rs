@@ -81,6 +81,7 @@ macro_rules! conformance {
                 marks_and_claims_do_not_collide, mark_keys_are_used_verbatim;
             operators: a_claim_can_be_read, claims_are_listed_by_state, a_list_is_paged_without_gaps_or_duplicates,
                 a_doubt_is_resolved_as_done, a_doubt_is_resolved_as_absent, a_running_claim_cannot_be_resolved,
+                only_the_claim_that_was_seen_is_resolved,
                 a_running_claim_can_be_released_by_force, a_done_claim_cannot_be_resolved,
                 a_sweep_removes_expired_records_only, a_completed_record_is_adopted_if_absent,
                 a_doubt_is_adopted_as_a_doubt, a_running_claim_is_adopted_with_its_token, an_adopted_record_does_not_overwrite_another, stats_and_check_succeed;

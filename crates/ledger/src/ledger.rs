@@ -301,7 +301,7 @@ impl Ledger {
 
     /// Resolves or forgets a claim on behalf of an operator.
     pub async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
-        if let Resolution::Done(outcome) = resolution {
+        if let Some(outcome) = resolution.outcome() {
             outcome.check()?;
         }
         let observed = self.observed();

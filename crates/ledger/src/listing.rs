@@ -1,7 +1,7 @@
 //! Listing: how operators see claims and marks.
 
 use ichido_core::mark;
-use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
+use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Seen, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Which claims to list.
@@ -73,6 +73,9 @@ pub struct Summary {
     pub index: String,
     /// Its state.
     pub state: StateName,
+    /// Names this state of the claim: a newer grant and a renewed lease have another version.
+    #[serde(default)]
+    pub version: String,
     /// How often it was granted.
     pub attempt: u32,
     /// Who renews the lease.
@@ -122,6 +125,7 @@ impl Summary {
             route: record.key.scope().route.clone(),
             index: record.key.index().to_string(),
             state,
+            version: Seen::of(record).version(),
             attempt: record.attempt,
             holder: record.holder,
             claimed_at: record.claimed_at,

@@ -390,6 +390,8 @@ macro_rules! claim_schema {
             index: String,
             #[schema(inline)]
             state: ClaimState,
+            /// Names this state of the claim: a newer grant and a renewed lease have another version.
+            version: String,
             /// How often the claim was granted.
             #[schema(minimum = 1)]
             attempt: u64,
@@ -447,6 +449,83 @@ claim_schema! {
         #[schema(required = false)]
         answer_not_kept: String,
     }
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TriageParameters {
+    /// Only claims on this route, such as POST /orders.
+    #[param(required = false)]
+    route: String,
+    /// Only claims whose reason contains this text.
+    #[param(required = false)]
+    reason: String,
+    /// Only claims of this tenant.
+    #[param(required = false)]
+    tenant: String,
+    /// Only claims that have been in doubt for so long.
+    #[param(required = false, minimum = 0, maximum = 1_000_000_000)]
+    older_than_seconds: u64,
+    /// The most claims that are listed. All are counted.
+    #[param(required = false, minimum = 1, maximum = 1_000, default = 100)]
+    limit: u64,
+}
+
+/// Claims in doubt.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Triage {
+    /// How many claims match.
+    matched: u64,
+    /// Whether all claims in doubt were read. At most 10,000 are.
+    complete: bool,
+    /// The ledger is unreachable: these are only the claims that this process granted during the outage. Left out if
+    /// false.
+    #[schema(required = false)]
+    degraded: bool,
+    /// Counts by route and reason, the largest first, at most 100.
+    groups: Vec<crate::operator::Group>,
+    /// Oldest first.
+    claims: Vec<Summary>,
+}
+
+/// A claim, and what the service behind it says about its effect.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskedClaim {
+    key: String,
+    tenant: String,
+    route: String,
+    /// The hash that identifies the key in a store.
+    index: String,
+    /// The state of the claim before.
+    #[schema(inline)]
+    state: ClaimState,
+    /// Names the state of the claim that was asked about.
+    version: String,
+    /// What the service said.
+    #[schema(pattern = "^(done|absent|undecided)$")]
+    answer: String,
+    /// The status of its response, if there was one.
+    #[schema(required = true)]
+    status: Option<u16>,
+    /// What it said, as a sentence.
+    detail: String,
+    /// How the claim would be resolved, if anything follows.
+    #[schema(required = true, inline)]
+    follows: Option<crate::operator::ResolveKind>,
+    /// What follows, as a sentence.
+    means: String,
+    /// Whether the same question finds a completed request of the route: found, not-found, or nothing if there is none to ask
+    /// about. Null unless the service says that the effect did not happen.
+    #[schema(required = true)]
+    control: Option<String>,
+    /// After how many seconds such an answer counts, if it is too early now.
+    #[schema(required = true)]
+    wait_seconds: Option<u64>,
+    /// How the claim was resolved.
+    #[schema(required = true)]
+    resolved: Option<String>,
 }
 
 /// How a claim in doubt ended.

@@ -3,7 +3,7 @@
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
-use ichido_core::Metadata;
+use ichido_core::{Key, Metadata, Scope};
 use ichido_ledger::{StateName, Summary};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -15,7 +15,9 @@ use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, time};
 use super::translations::Translations;
 use crate::browser::see_other;
-use crate::operator::{ClaimSelector, ClaimView, Operator, REASON_CHARS_MAX, Refusal, ResolveAs, is_reason};
+use crate::operator::{
+    ClaimSelector, ClaimView, Operator, REASON_CHARS_MAX, Refusal, ResolveAs, ResolvedClaim, is_reason,
+};
 use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
@@ -101,7 +103,7 @@ pub(super) async fn claim(
         @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
         (facts(&about(&claim, &claim_view, t)))
         (view.timeline_link(&claim.index))
-        @if view.may_act() { (actions(&claim, t)) }
+        @if view.may_act() { (question(&view, &console, &claim)) (actions(&claim, t)) }
         (metadata(&claim.metadata, t))
         (outcome(&claim_view, console.bodies(), t))
         p { a href="/claims" { (t.back_to_claims) } }
@@ -139,6 +141,7 @@ pub(super) async fn confirm(
             @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
             input type="hidden" name="as" value=(action.code());
             input type="hidden" name="attempt" value=(claim.attempt);
+            input type="hidden" name="version" value=(claim.version);
             @if action == Action::Forget {
                 @if let Some(at) = claim.completed_at { input type="hidden" name="completed_at" value=(at.0); }
                 label for="reason" { (t.forget_reason) }
@@ -182,8 +185,10 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
     }
     let outcome = Some(text("outcome")).filter(|outcome| !outcome.trim().is_empty());
     let result = match action {
-        Action::Done => console.app.resolve(view.actor(), selector.clone(), ResolveAs::Done(outcome)).await,
-        Action::Absent => console.app.resolve(view.actor(), selector.clone(), ResolveAs::Absent).await,
+        Action::Done => {
+            resolve_seen(&view, &console, &selector, &text("version"), ResolveAs::Done(outcome)).await
+        }
+        Action::Absent => resolve_seen(&view, &console, &selector, &text("version"), ResolveAs::Absent).await,
         Action::Release => console.app.release(view.actor(), selector.clone(), true).await,
         Action::Forget => console.app.forget(view.actor(), selector.clone(), reason).await,
     };
@@ -206,6 +211,20 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
     }
 }
 
+/// Resolves the claim that the page showed, and no other.
+async fn resolve_seen(
+    view: &View,
+    console: &Console,
+    selector: &ClaimSelector,
+    version: &str,
+    resolve_as: ResolveAs,
+) -> Result<ResolvedClaim, Refusal> {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let scope = Scope::new(part(&selector.tenant), part(&selector.route));
+    let key = Key::new(scope, selector.key.clone())?;
+    console.app.resolve_seen(view.actor(), key, version.to_owned(), resolve_as).await
+}
+
 async fn find(view: &View, console: &Console, query: &ClaimQuery) -> Result<(Summary, ClaimView), Response> {
     let claim_view =
         console.app.operator().show(&query.selector()).await.map_err(|refusal| refused(view, refusal))?;
@@ -216,15 +235,18 @@ async fn find(view: &View, console: &Console, query: &ClaimQuery) -> Result<(Sum
     Ok((claim, claim_view))
 }
 
-fn refused(view: &View, refusal: Refusal) -> Response {
+pub(super) fn refused(view: &View, refusal: Refusal) -> Response {
     let t = view.t;
     match refusal {
         Refusal::NoSuchClaim | Refusal::NoSuchEvent => {
             view.error_page(StatusCode::NOT_FOUND, Section::Claims, t.no_such_claim)
         }
-        Refusal::Ambiguous { .. } | Refusal::Running | Refusal::NotCompleted(_) | Refusal::WrongState(_) => {
-            view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed)
-        }
+        Refusal::Ambiguous { .. }
+        | Refusal::Running
+        | Refusal::NotCompleted(_)
+        | Refusal::WrongState(_)
+        | Refusal::Changed => view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed),
+        Refusal::CannotAsk(why) => view.error_page(StatusCode::CONFLICT, Section::Claims, &why),
         other @ (Refusal::Ledger(_)
         | Refusal::AuditUnavailable(_)
         | Refusal::AuditIncomplete(_)
@@ -271,6 +293,24 @@ fn about(claim: &Summary, claim_view: &ClaimView, t: &'static Translations) -> V
     rows.extend(print.map(|print| (t.fingerprint, html! { code.key { (print) } })));
     rows.push((t.index, html! { code.key { (claim.index) } }));
     rows
+}
+
+/// The button that asks the service, if the gateway of this process knows how.
+fn question(view: &View, console: &Console, claim: &Summary) -> Markup {
+    let t = view.t;
+    let scope = Scope::new(&claim.tenant, &claim.route);
+    let service = console.app.admin.service.as_ref();
+    let can_ask = service.is_some_and(|service| service.schedule(&scope).is_ok());
+    let fields = [("key", claim.key.as_str()), ("tenant", &claim.tenant), ("route", &claim.route)];
+    html! {
+        @if can_ask && claim.state == StateName::InDoubt {
+            section aria-labelledby="ask" {
+                h2 #ask { (t.ask_service) }
+                p { (t.ask_service_hint) }
+                (view.button("/claims/ask", &fields, t.ask_service, ""))
+            }
+        }
+    }
 }
 
 fn actions(claim: &Summary, t: &'static Translations) -> Markup {

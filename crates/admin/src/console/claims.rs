@@ -49,6 +49,7 @@ pub(super) async fn claims(
             p.notice.good role="status" { (result) }
         }
         (form(&search, state, t))
+        p { a href="/claims/triage" { (t.triage_link) } }
         @match &found {
             Ok(page) => {
                 @if page.degraded { p.notice.bad role="alert" { (t.local_only) } }
@@ -94,7 +95,9 @@ pub(super) fn describe(refusal: Refusal) -> String {
         Refusal::Ledger(error) => ichido_core::error_chain(&error),
         Refusal::AuditUnavailable(detail) | Refusal::AuditIncomplete(detail) => detail,
         Refusal::Failed(failure) => failure.to_string(),
+        Refusal::CannotAsk(why) => why,
         other @ (Refusal::NoSuchClaim
+        | Refusal::Changed
         | Refusal::Ambiguous { .. }
         | Refusal::NoSuchEvent
         | Refusal::Running

@@ -241,6 +241,8 @@ fn refused(view: &View, refusal: Refusal) -> Response {
         | Refusal::Running
         | Refusal::NotCompleted(_)
         | Refusal::WrongState(_)
+        | Refusal::Changed
+        | Refusal::CannotAsk(_)
         | Refusal::Ledger(_)
         | Refusal::AuditUnavailable(_)
         | Refusal::AuditIncomplete(_)

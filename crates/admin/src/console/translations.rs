@@ -259,6 +259,40 @@ translations! {
     result_forgotten: "The claim was forgotten.", "claim を取り消しました。";
     result_done: "The claim is done.", "claim を完了にしました。";
     result_released: "The key was released.", "キーを解放しました。";
+    ask_service: "Ask the service", "サービスに問い合わせる";
+    ask_service_hint: "ichido asks the service with a read-only request whether the effect happened. Nothing changes until you confirm.",
+        "処理が実行されたかどうかを、読み取り専用のリクエストでサービスに問い合わせます。確認するまで何も変更されません。";
+    service_answer: "The service says", "サービスの回答";
+    service_status: "Status of its response", "応答のステータス";
+    service_says_done: "It happened.", "実行されました。";
+    service_says_absent: "It did not happen.", "実行されていません。";
+    service_says_nothing: "This answer decides nothing.", "この回答からは判断できません。";
+    ask_too_early: "Too early: the effect may still happen. Ask again in", "まだ判断できません。これから実行される可能性があります。次の時間が経過してから再度問い合わせてください:";
+    control_not_found: "Careful: the service does not find a completed request of this route either, so its answer may mean nothing.",
+        "注意: 同じ経路の完了済みリクエストについて問い合わせても見つからないため、この回答は信頼できない可能性があります。";
+    control_nothing: "Careful: no completed request of this route shows that the question works.",
+        "注意: 問い合わせが正しく機能することを確かめられる完了済みリクエストが、この経路にはありません。";
+    nothing_follows: "Nothing follows from this.", "この回答による変更はありません。";
+    back_to_claim: "Back to the claim", "claim に戻る";
+    triage: "Claims in doubt", "結果未確定の claim";
+    triage_link: "Claims in doubt, oldest first, with counts", "結果未確定の claim を古い順に件数付きで表示";
+    triage_intro: "Nobody knows whether these effects happened. The oldest come first.",
+        "実行されたかどうか確定していない処理です。古いものから表示します。";
+    no_doubts: "No claims in doubt. There is nothing to do.", "結果未確定の claim はありません。対応は不要です。";
+    doubt_groups: "By route and reason", "経路と理由ごとの件数";
+    doubts_caption: "Oldest first", "古い順";
+    oldest: "Oldest", "最も古いもの";
+    older_than_minutes: "In doubt for at least (minutes)", "経過時間（分以上）";
+    minutes: "min", "分";
+    hours: "h", "時間";
+    days: "d", "日";
+    not_all_read: "Not all claims in doubt were read. Limit:", "すべては読み込んでいません。上限:";
+    resolve_all_heading: "Resolve all claims on this page", "このページの claim をまとめて解決する";
+    resolve_all_hint: "Check the system where they run first. Each claim gets its own entry in the audit log.",
+        "先に実行先のシステムで確認してください。監査ログには claim ごとに記録されます。";
+    claims_will_be_resolved: "claims will be resolved:", "件の claim を解決します。";
+    claims_resolved: "claims were resolved.", "件の claim を解決しました。";
+    claims_not_resolved: "These were not resolved, because they have changed since.", "次の claim は、その後状態が変わったため解決されませんでした。";
     duplicate_response: "Response for duplicates (optional)", "重複したリクエストへの応答（任意）";
     duplicate_response_hint: "JSON or text, stored as it is. If it is empty, duplicates learn that the response was not kept.",
         "JSON またはテキスト。入力したとおりに保存されます。空欄の場合、重複したリクエストには応答が保存されていないことを返します。";

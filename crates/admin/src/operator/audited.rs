@@ -6,7 +6,10 @@ use ichido_core::{Key, MarkKey, Scope};
 use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 
 use super::find::FoundClaim;
-use super::{ClaimSelector, ClaimView, EventView, Local, Operator, Refusal, ResolveAs, ResolvedClaim};
+use super::{
+    AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, EventView, Local, Operator, Refusal, ResolveAs,
+    ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
+};
 use crate::audit_log::{Action, Actor, AuditLog, Outcome, Pending, blocking};
 
 /// A ledger of this process, used by somebody.
@@ -22,7 +25,7 @@ pub struct Audited {
 
 /// What is done to a claim.
 enum Act<'a> {
-    Resolve(&'a ResolveAs),
+    Resolve { ending: Ending, reason: Option<&'a str> },
     Release { force: bool },
     Forget { reason: &'a str },
 }
@@ -30,8 +33,8 @@ enum Act<'a> {
 impl Act<'_> {
     fn name(&self) -> &'static str {
         match self {
-            Act::Resolve(ResolveAs::Done(_)) => "resolve as done",
-            Act::Resolve(ResolveAs::Absent) => "resolve as absent",
+            Act::Resolve { ending: Ending::Done(_), .. } => "resolve as done",
+            Act::Resolve { ending: Ending::Absent, .. } => "resolve as absent",
             Act::Release { force: true } => "release by force",
             Act::Release { force: false } => "release",
             Act::Forget { .. } => "forget",
@@ -47,7 +50,39 @@ impl Audited {
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal> {
         let found = self.operator.find_to_resolve(selector).await;
-        self.act(selector, found, Act::Resolve(resolve_as)).await
+        self.act(selector, found, Act::Resolve { ending: resolve_as.into(), reason: None }).await
+    }
+
+    /// Resolves a claim in doubt, if it is still the one that was seen.
+    pub async fn resolve_seen(
+        &self,
+        key: &Key,
+        version: &str,
+        ending: Ending,
+        reason: Option<&str>,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let found = self.operator.find_seen(key, version).await;
+        let Scope { tenant, route } = key.scope().clone();
+        let selector = ClaimSelector { key: key.text().to_owned(), tenant: Some(tenant), route: Some(route) };
+        self.act(&selector, found, Act::Resolve { ending, reason }).await
+    }
+
+    /// Resolves claims in doubt one by one, each if it is still the one that was seen.
+    pub async fn resolve_all(
+        &self,
+        claims: &[SeenClaim],
+        resolve_as: &ResolveAs,
+        reason: Option<&str>,
+    ) -> Result<Vec<SeenResult>, Refusal> {
+        let key = |claim: &SeenClaim| Key::new(Scope::new(&claim.tenant, &claim.route), claim.key.clone());
+        // A claim that cannot exist is found before anything is done.
+        let keys = claims.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+        let mut results = Vec::with_capacity(claims.len());
+        for (claim, key) in claims.iter().zip(keys) {
+            let resolved = self.resolve_seen(&key, &claim.version, resolve_as.into(), reason).await;
+            results.push(SeenResult::new(claim, resolved));
+        }
+        Ok(results)
     }
 
     /// Releases a key.
@@ -115,7 +150,8 @@ impl Audited {
     ) -> Result<ResolvedClaim, Refusal> {
         let reason = match act {
             Act::Forget { reason } => Some(reason),
-            Act::Resolve(_) | Act::Release { .. } => None,
+            Act::Resolve { reason, .. } => reason,
+            Act::Release { .. } => None,
         };
         let operator = self.operator.on_behalf_of(&self.actor, reason);
         let (index, reason) = (Some(index_of(selector, &found)), reason.map(ToOwned::to_owned));
@@ -127,7 +163,7 @@ impl Audited {
         let before = found.summary.state.as_str().to_owned();
         let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
         let result = match act {
-            Act::Resolve(resolve_as) => operator.resolve_found(found, resolve_as).await,
+            Act::Resolve { ending, .. } => operator.resolve_found(found, ending).await,
             Act::Release { force } => operator.release_found(found, force).await,
             Act::Forget { .. } => operator.forget_found(found).await,
         };
@@ -195,6 +231,27 @@ impl Operator for Audited {
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal> {
         Audited::resolve(self, selector, resolve_as).await
+    }
+
+    async fn ask(
+        &self,
+        selector: &ClaimSelector,
+        confirmed: Option<&Confirmed>,
+    ) -> Result<AskedClaim, Refusal> {
+        Audited::ask(self, selector, confirmed).await
+    }
+
+    async fn triage(&self, filter: &TriageFilter, limit: usize) -> Result<Triage, Refusal> {
+        self.operator.triage(filter, limit).await
+    }
+
+    async fn resolve_all(
+        &self,
+        claims: &[SeenClaim],
+        resolve_as: &ResolveAs,
+        reason: Option<&str>,
+    ) -> Result<Vec<SeenResult>, Refusal> {
+        Audited::resolve_all(self, claims, resolve_as, reason).await
     }
 
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {

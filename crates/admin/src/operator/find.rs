@@ -1,6 +1,6 @@
 //! Finds the one claim that an operator means.
 
-use ichido_core::{Key, Scope, Token};
+use ichido_core::{Key, Scope, Seen};
 use ichido_ledger::{Ledger, Query, StateName, Summary};
 
 use super::{ClaimSelector, PAGE_MAX, Refusal};
@@ -11,8 +11,8 @@ pub struct FoundClaim {
     /// Its summary.
     pub summary: Summary,
     pub(super) key: Key,
-    /// Its token, if it was found to be forgotten.
-    pub(super) token: Option<Token>,
+    /// Exactly which claim it was, if no newer one must be changed.
+    pub(super) seen: Option<Seen>,
 }
 
 /// Finds the claim with this key. Tenant and route narrow the search; if both are given, the key is complete and
@@ -48,7 +48,7 @@ pub(super) async fn find(
         1 => {
             let summary = found.remove(0);
             let key = Key::new(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
-            Ok(FoundClaim { summary, key, token: None })
+            Ok(FoundClaim { summary, key, seen: None })
         }
         count => Err(Refusal::Ambiguous { count }),
     }

@@ -1,9 +1,11 @@
 //! Operator actions on a ledger that this process has open.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ichido_core::mark::{self, Forgotten};
-use ichido_core::{CurrentState, MarkKey, Outcome, Resolution, Resolved};
+use ichido_core::{CurrentState, Key, MarkKey, Resolution, Resolved, Seen};
+use ichido_http::AskService;
 use ichido_ledger::{
     Backup, Ledger, MarkPage, MarkQuery, MarkSummary, Page, Query, StateName, Stats, Summary, Swept, Verified,
 };
@@ -13,10 +15,15 @@ use ichido_history::{Find, History, Repeats};
 use super::claim_view::claim_view;
 use super::find::{FoundClaim, find};
 use super::refusal::ClaimState;
-use super::{ClaimSelector, ClaimView, EventView, Operator, Refusal, ResolveAs, ResolvedClaim};
+use super::{
+    AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, EventView, Operator, Refusal, ResolveAs,
+    ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
+};
 use crate::audit_log::Actor;
 use crate::histories::{Histories, Unavailable};
 
+/// What is decided for several claims, or by somebody else's answer, is always recorded.
+const NOT_AUDITED: &str = "this action needs the audit log";
 /// The most records that one step of a sweep removes.
 const SWEEP_STEP: usize = 1_000;
 
@@ -27,6 +34,8 @@ pub struct Local {
     pub ledger: Ledger,
     /// What was decided about keys.
     pub histories: Histories,
+    /// Asks the service behind a claim, if this process knows one.
+    pub service: Option<Arc<dyn AskService>>,
 }
 
 impl Local {
@@ -46,13 +55,26 @@ impl Local {
         let record = self.ledger.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
         let local = summary.local;
         let summary = Summary::of(&record, self.ledger.settings().clock.now()).ok_or(Refusal::NoSuchClaim)?;
-        Ok(FoundClaim { summary: Summary { local, ..summary }, key, token: Some(record.token) })
+        Ok(FoundClaim { summary: Summary { local, ..summary }, key, seen: Some(Seen::of(&record)) })
+    }
+
+    /// Finds the claim in doubt that somebody has seen in this version.
+    pub(super) async fn find_seen(&self, key: &Key, version: &str) -> Result<FoundClaim, Refusal> {
+        let record = self.ledger.get(key).await?.ok_or(Refusal::NoSuchClaim)?;
+        let now = self.ledger.settings().clock.now();
+        let summary = Summary::of(&record, now).ok_or(Refusal::NoSuchClaim)?;
+        if summary.version != version {
+            return Err(Refusal::Changed);
+        }
+        let local = self.ledger.is_pending_handover(key);
+        let seen = Some(Seen::of(&record));
+        Ok(FoundClaim { summary: Summary { local, ..summary }, key: key.clone(), seen })
     }
 
     /// Forgets a claim that was found, if it is still the same.
     pub async fn forget_found(&self, found: FoundClaim) -> Result<ResolvedClaim, Refusal> {
-        let token = found.token.ok_or(Refusal::NoSuchClaim)?;
-        match self.ledger.resolve(&found.key, &Resolution::Forget(token)).await? {
+        let seen = found.seen.ok_or(Refusal::NoSuchClaim)?;
+        match self.ledger.resolve(&found.key, &Resolution::Forget(seen.token)).await? {
             Resolved::Refused(CurrentState::Running) => Err(Refusal::NotCompleted(ClaimState::Running)),
             Resolved::Refused(CurrentState::InDoubt) => Err(Refusal::NotCompleted(ClaimState::InDoubt)),
             // A completed claim with another token is a newer one.
@@ -101,25 +123,22 @@ impl Local {
     pub(super) fn on_behalf_of(&self, actor: &Actor, reason: Option<&str>) -> Self {
         let Actor { who, .. } = actor;
         let by = reason.map_or_else(|| format!("by {who}"), |reason| format!("by {who}: {reason}"));
-        Self { ledger: self.ledger.on_behalf_of(by), histories: self.histories.clone() }
+        Self { ledger: self.ledger.on_behalf_of(by), ..self.clone() }
     }
 
     /// Resolves a claim that was found.
-    pub async fn resolve_found(
-        &self,
-        found: FoundClaim,
-        resolve_as: &ResolveAs,
-    ) -> Result<ResolvedClaim, Refusal> {
-        let (resolution, state) = match resolve_as {
-            ResolveAs::Done(Some(outcome)) => {
-                (Resolution::Done(Outcome::kept(outcome.as_bytes().to_vec())), "done")
-            }
-            ResolveAs::Done(None) => {
-                (Resolution::Done(Outcome::Tombstone("resolved by an operator".to_owned())), "done")
-            }
-            ResolveAs::Absent => (Resolution::Absent, "absent"),
+    pub async fn resolve_found(&self, found: FoundClaim, ending: Ending) -> Result<ResolvedClaim, Refusal> {
+        let (resolution, state) = match (ending, found.seen) {
+            (Ending::Done(outcome), Some(seen)) => (Resolution::DoneAsSeen(seen, outcome), "done"),
+            (Ending::Done(outcome), None) => (Resolution::Done(outcome), "done"),
+            (Ending::Absent, Some(seen)) => (Resolution::AbsentAsSeen(seen), "absent"),
+            (Ending::Absent, None) => (Resolution::Absent, "absent"),
         };
-        settled(self.ledger.resolve(&found.key, &resolution).await?, found.summary, state)
+        match self.ledger.resolve(&found.key, &resolution).await? {
+            // It is in doubt, and yet not the one that was seen.
+            Resolved::Refused(CurrentState::InDoubt) => Err(Refusal::Changed),
+            resolved @ (Resolved::Applied | Resolved::Refused(_)) => settled(resolved, found.summary, state),
+        }
     }
 
     /// Releases a claim that was found.
@@ -147,7 +166,31 @@ impl Operator for Local {
         selector: &ClaimSelector,
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal> {
-        self.resolve_found(self.find_to_resolve(selector).await?, resolve_as).await
+        self.resolve_found(self.find_to_resolve(selector).await?, resolve_as.into()).await
+    }
+
+    async fn ask(
+        &self,
+        selector: &ClaimSelector,
+        confirmed: Option<&Confirmed>,
+    ) -> Result<AskedClaim, Refusal> {
+        match confirmed {
+            None => Local::ask(self, selector).await,
+            Some(_) => Err(Refusal::AuditUnavailable(NOT_AUDITED.to_owned())),
+        }
+    }
+
+    async fn triage(&self, filter: &TriageFilter, limit: usize) -> Result<Triage, Refusal> {
+        Local::triage(self, filter, limit).await
+    }
+
+    async fn resolve_all(
+        &self,
+        _: &[SeenClaim],
+        _: &ResolveAs,
+        _: Option<&str>,
+    ) -> Result<Vec<SeenResult>, Refusal> {
+        Err(Refusal::AuditUnavailable(NOT_AUDITED.to_owned()))
     }
 
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {

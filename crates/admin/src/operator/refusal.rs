@@ -15,6 +15,8 @@ const NO_SUCH_EVENT: &str = "no-such-event";
 const AMBIGUOUS: &str = "several-claims";
 const RUNNING: &str = "claim-running";
 const NOT_COMPLETED: &str = "claim-not-completed";
+const CHANGED: &str = "claim-changed";
+const CANNOT_ASK: &str = "cannot-ask";
 const LEFT_AS_IT_IS: &str = "left-as-it-is";
 const OUTSIDE_LIMITS: &str = "outside-limits";
 const UNUSABLE_VALUE: &str = "unusable-value";
@@ -23,6 +25,8 @@ const LEDGER_UNAVAILABLE: &str = "ledger-unavailable";
 const LEDGER_FAILED: &str = "ledger-failed";
 const AUDIT_UNAVAILABLE: &str = "audit-unavailable";
 const AUDIT_INCOMPLETE: &str = "audit-incomplete";
+
+const CHANGED_SINCE: &str = "it is no longer the claim that was shown; look at it again";
 
 /// Why an operator's request was refused.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub enum Refusal {
     NotCompleted(ClaimState),
     /// The state of the claim does not allow this.
     WrongState(ClaimState),
+    /// The claim is not the one that was seen: its holder came back, or there is a newer one.
+    Changed,
+    /// The service cannot be asked about the claim, or its answer does not allow what was confirmed.
+    CannotAsk(String),
     /// The ledger failed.
     Ledger(Error),
     /// The audit log cannot be written. Nothing was done.
@@ -128,6 +136,8 @@ impl Refusal {
             Refusal::WrongState(state) => {
                 Failure::internal(format!("{key:?} was not changed: {}", state.explanation()))
             }
+            Refusal::Changed => Failure::internal(format!("{key:?} was not changed: {CHANGED_SINCE}")),
+            Refusal::CannotAsk(why) => Failure::internal(format!("{key:?} was not changed: {why}")),
             Refusal::Ledger(error) => error.into(),
             Refusal::AuditUnavailable(detail) => Failure::usage(detail),
             Refusal::AuditIncomplete(detail) => Failure::internal(detail),
@@ -152,7 +162,7 @@ impl Refusal {
     pub(super) fn state_left(&self, before: &str) -> Option<String> {
         match self {
             Refusal::WrongState(state) | Refusal::NotCompleted(state) => Some(state.name().to_owned()),
-            Refusal::Running => Some(before.to_owned()),
+            Refusal::Running | Refusal::Changed | Refusal::CannotAsk(_) => Some(before.to_owned()),
             Refusal::NoSuchClaim | Refusal::NoSuchEvent => Some(ClaimState::Absent.name().to_owned()),
             Refusal::Ledger(error) if error.effect() == Effect::None => Some(before.to_owned()),
             Refusal::Ledger(_)
@@ -172,6 +182,8 @@ impl Refusal {
             RUNNING => Refusal::Running,
             NOT_COMPLETED => Refusal::NotCompleted(ClaimState::from_name(body.extensions.state.as_deref()?)?),
             LEFT_AS_IT_IS => Refusal::WrongState(ClaimState::from_name(body.extensions.state.as_deref()?)?),
+            CHANGED => Refusal::Changed,
+            CANNOT_ASK => Refusal::CannotAsk(body.detail().to_owned()),
             AUDIT_UNAVAILABLE => Refusal::AuditUnavailable(body.detail().to_owned()),
             AUDIT_INCOMPLETE => Refusal::AuditIncomplete(body.detail().to_owned()),
             OUTSIDE_LIMITS | UNUSABLE_VALUE | UNSUPPORTED | LEDGER_UNAVAILABLE => {
@@ -191,6 +203,8 @@ impl Refusal {
             Refusal::Ambiguous { .. } => AMBIGUOUS,
             Refusal::Running => RUNNING,
             Refusal::WrongState(_) => LEFT_AS_IT_IS,
+            Refusal::Changed => CHANGED,
+            Refusal::CannotAsk(_) => CANNOT_ASK,
             Refusal::AuditUnavailable(_) => AUDIT_UNAVAILABLE,
             Refusal::AuditIncomplete(_) => AUDIT_INCOMPLETE,
             Refusal::Ledger(error) if error.effect() == Effect::Unknown => "perhaps",
@@ -222,6 +236,11 @@ impl From<Refusal> for Problem {
                 Problem::new(StatusCode::CONFLICT, code, "The claim was not changed")
                     .detail(format!("The claim was not changed: {}.", state.explanation()))
                     .extensions(Extensions { state: Some(state.name().to_owned()), ..Extensions::default() })
+            }
+            Refusal::Changed => Problem::new(StatusCode::CONFLICT, code, "The claim has changed")
+                .detail(format!("The claim was not changed: {CHANGED_SINCE}.")),
+            Refusal::CannotAsk(why) => {
+                Problem::new(StatusCode::CONFLICT, code, "The service's answer does not settle the claim").detail(why)
             }
             Refusal::Ledger(error) => ledger_problem(&error),
             Refusal::AuditUnavailable(detail) => {
@@ -296,7 +315,7 @@ mod tests {
     /// A command exits the same whether this process or another one holds the ledger.
     #[tokio::test]
     async fn refusal_ends_a_command_the_same_through_the_admin_port() {
-        let cases: [fn() -> Refusal; 18] = [
+        let cases: [fn() -> Refusal; 20] = [
             || Refusal::NoSuchClaim,
             || Refusal::NoSuchEvent,
             || Refusal::NotCompleted(ClaimState::Running),
@@ -312,6 +331,8 @@ mod tests {
             || Error::new(Kind::Contended, "looking").into(),
             || Error::new(Kind::Settings("/backup is not empty".to_owned()), "copying").into(),
             || Error::new(Kind::Unsupported("only file: ledgers".to_owned()), "copying").into(),
+            || Refusal::Changed,
+            || Refusal::CannotAsk("500 is no answer".to_owned()),
             || Refusal::AuditUnavailable("cannot write".to_owned()),
             || Refusal::AuditIncomplete("cannot write".to_owned()),
             || LimitError::Empty { what: "key" }.into(),

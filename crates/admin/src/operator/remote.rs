@@ -21,8 +21,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
+use super::doubt_wire::{AskBody, ResolveAllBody, ResolvedAll};
 use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody, Timeline};
-use super::{ClaimSelector, ClaimView, EventView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
+use super::{
+    AskedClaim, ClaimSelector, ClaimView, Confirmed, EventView, Operator, PAGE_MAX, Refusal, ResolveAs,
+    ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
+};
 use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
@@ -31,6 +35,8 @@ use ichido_settings::{Invalid, Secret};
 
 /// The largest response that is read: the largest outcome, escaped.
 const RESPONSE_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Claims that are resolved with one request, so that the longest keys fit into its body.
+const RESOLVE_CHUNK: usize = 100;
 /// How long the other side may be silent before the operating system checks that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
@@ -271,6 +277,44 @@ impl Operator for Remote {
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal> {
         self.post("/v1/claims/resolve", &ResolveBody::new(selector.clone(), resolve_as), Wait::Ordinary).await
+    }
+
+    async fn ask(
+        &self,
+        selector: &ClaimSelector,
+        confirmed: Option<&Confirmed>,
+    ) -> Result<AskedClaim, Refusal> {
+        let ClaimSelector { key, tenant, route } = selector.clone();
+        let body = AskBody { key, tenant, route, confirmed: confirmed.cloned() };
+        // The service may take as long as its own timeout.
+        self.post("/v1/claims/ask", &body, Wait::UntilDone).await
+    }
+
+    async fn triage(&self, filter: &TriageFilter, limit: usize) -> Result<Triage, Refusal> {
+        let limit = limit.min(PAGE_MAX).to_string();
+        let older_than = filter.older_than.map(|age| age.as_secs().to_string());
+        let mut pairs = vec![("limit", limit.as_str())];
+        pairs.extend(filter.route.as_deref().map(|route| ("route", route)));
+        pairs.extend(filter.reason.as_deref().map(|reason| ("reason", reason)));
+        pairs.extend(filter.tenant.as_deref().map(|tenant| ("tenant", tenant)));
+        pairs.extend(older_than.as_deref().map(|seconds| ("older_than_seconds", seconds)));
+        self.get("/v1/claims/triage", &pairs).await
+    }
+
+    async fn resolve_all(
+        &self,
+        claims: &[SeenClaim],
+        resolve_as: &ResolveAs,
+        reason: Option<&str>,
+    ) -> Result<Vec<SeenResult>, Refusal> {
+        let mut results = Vec::with_capacity(claims.len());
+        for claims in claims.chunks(RESOLVE_CHUNK) {
+            let (kind, reason) = (resolve_as.kind(), reason.map(ToOwned::to_owned));
+            let body = ResolveAllBody { kind, claims: claims.to_vec(), reason };
+            let resolved: ResolvedAll = self.post("/v1/claims/resolve-all", &body, Wait::UntilDone).await?;
+            results.extend(resolved.claims);
+        }
+        Ok(results)
     }
 
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {

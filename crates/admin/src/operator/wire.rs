@@ -39,7 +39,7 @@ pub(crate) struct ListQuery {
     pub cursor: Option<String>,
 }
 
-fn page_default() -> usize {
+pub(super) fn page_default() -> usize {
     PAGE_DEFAULT
 }
 
@@ -120,10 +120,13 @@ pub(crate) struct ResolveBody {
     pub outcome_text: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How a claim in doubt is resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ResolveKind {
+pub enum ResolveKind {
+    /// The effect happened.
     Done,
+    /// It did not happen.
     Absent,
 }
 

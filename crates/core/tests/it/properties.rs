@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
     Caller, Claim, ClaimRequest, CurrentState, Done, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey,
-    Metadata, Nonce, Outcome, Phase, Record, Resolution, Resolved, Scope, Settle, Settled, State, Timestamp,
-    Token, mark,
+    Metadata, Nonce, Outcome, Phase, Record, Resolution, Resolved, Scope, Seen, Settle, Settled, State,
+    Timestamp, Token, mark,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -86,11 +86,17 @@ fn settle() -> impl Strategy<Value = Settle> {
     ]
 }
 
+fn seen() -> impl Strategy<Value = Seen> {
+    (1..4_usize, 0..2_u32).prop_map(|(number, renewals)| Seen { token: token(number), renewals })
+}
+
 fn resolution() -> impl Strategy<Value = Resolution> {
     prop_oneof![
         outcome().prop_map(Resolution::Done),
         Just(Resolution::Absent),
         Just(Resolution::Release),
+        (seen(), outcome()).prop_map(|(seen, outcome)| Resolution::DoneAsSeen(seen, outcome)),
+        seen().prop_map(Resolution::AbsentAsSeen),
         (1..4_usize).prop_map(|number| Resolution::Forget(token(number))),
     ]
 }
@@ -399,6 +405,12 @@ proptest! {
             let before = current_state(turn.before.as_ref(), turn.now);
             let is_allowed = match resolution {
                 Resolution::Done(_) | Resolution::Absent => before == CurrentState::InDoubt,
+                Resolution::DoneAsSeen(seen, _) | Resolution::AbsentAsSeen(seen) => {
+                    let is_seen = turn.before.as_ref().is_some_and(|record| {
+                        record.token == seen.token && record.renewals == seen.renewals
+                    });
+                    is_seen && before == CurrentState::InDoubt
+                }
                 Resolution::Release => matches!(before, CurrentState::InDoubt | CurrentState::Running),
                 Resolution::Forget(token) => {
                     let is_seen = turn.before.as_ref().is_some_and(|record| record.token == *token);
@@ -409,8 +421,13 @@ proptest! {
             if is_allowed {
                 let after = current_state(turn.after.as_ref(), turn.now);
                 let expected = match resolution {
-                    Resolution::Done(outcome) => CurrentState::Done(outcome.clone()),
-                    Resolution::Absent | Resolution::Release | Resolution::Forget(_) => CurrentState::Absent,
+                    Resolution::Done(outcome) | Resolution::DoneAsSeen(_, outcome) => {
+                        CurrentState::Done(outcome.clone())
+                    }
+                    Resolution::Absent
+                    | Resolution::AbsentAsSeen(_)
+                    | Resolution::Release
+                    | Resolution::Forget(_) => CurrentState::Absent,
                 };
                 prop_assert_eq!(after, expected);
             }

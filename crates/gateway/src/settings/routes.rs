@@ -12,10 +12,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::origins::Origins;
+use super::resolve::{Context, RawResolve, TenantKind};
 use super::secrets::{RawSecrets, Secrets, signature};
 use ichido_ledger::CONTENT_KEYS_MAX;
 use ichido_serve::RawSimilar;
-use ichido_settings::{Invalid, OneOrMany};
+use ichido_settings::{Invalid, OneOrMany, Secret};
 
 /// A route as it was written. What it leaves out comes from its preset, and otherwise from the defaults.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -77,6 +78,8 @@ pub(super) struct RawRoute {
     content_mode: Option<String>,
     /// How near duplicates of events are found.
     similar: Option<RawSimilar>,
+    /// How the service is asked whether an effect in doubt happened.
+    resolve: Option<RawResolve>,
     /// Origins whose pages may read responses of this route; `*`: any, without credentials.
     cors: Option<OneOrMany>,
 }
@@ -84,17 +87,26 @@ pub(super) struct RawRoute {
 const RETENTION_SECONDS_MAX: u64 = Limits::STANDARD.retention_ms / 1000;
 const LEASE_MS_MAX: u64 = Limits::STANDARD.lease_ms;
 
+/// What the routes have in common.
+pub(super) struct Shared<'a> {
+    /// The credentials of a request identify its caller, unless the route has its own rule.
+    pub(super) is_auto: bool,
+    /// What the rule of the gateway stores of tenants.
+    pub(super) tenant: TenantKind,
+    pub(super) secrets: &'a Secrets,
+    pub(super) resolve_authorization: Option<&'a Secret>,
+}
+
 pub(super) fn routes(
     raw: Option<Vec<RawRoute>>,
     optional_key: bool,
-    is_auto: bool,
-    secrets: &Secrets,
+    shared: &Shared<'_>,
 ) -> Result<Vec<Route>, Invalid> {
     let raw = raw.unwrap_or_else(|| vec![RawRoute::default()]);
     if raw.is_empty() {
         return Err(Invalid::new("gateway.routes", "is empty: nothing would be protected"));
     }
-    let checked = raw.into_iter().enumerate().map(|(at, route)| route.check(at, is_auto, secrets));
+    let checked = raw.into_iter().enumerate().map(|(at, route)| route.check(at, shared));
     let routes: Vec<Route> = checked.collect::<Result<_, _>>()?;
     Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
 }
@@ -110,8 +122,8 @@ pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, 
 }
 
 impl RawRoute {
-    /// `is_auto`: the credentials of a request identify its caller, unless the route has its own rule.
-    fn check(self, at: usize, is_auto: bool, secrets: &Secrets) -> Result<Route, Invalid> {
+    fn check(self, at: usize, shared: &Shared<'_>) -> Result<Route, Invalid> {
+        let is_auto = shared.is_auto;
         let name = |field: &str| format!("gateway.routes[{at}].{field}");
         let preset: Option<Preset> =
             self.preset.as_deref().map(|text| parse(&name("preset"), text)).transpose()?;
@@ -155,18 +167,28 @@ impl RawRoute {
             None if tenant.is_none() && is_auto => Vec::new(),
             None => base.content,
         };
+        let matches = word(&name("match"), self.r#match.as_deref(), base.matches)?;
+        let resolve = self.resolve.map(|resolve| {
+            let kind = if tenant.is_some() { TenantKind::None } else { shared.tenant };
+            let authorization = shared.resolve_authorization;
+            resolve.check(
+                &name("resolve"),
+                &Context { matches: &matches, keys: &keys, tenant: kind, timeout, authorization },
+            )
+        });
         let kind = self.fingerprint.as_deref();
         let given = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
         Ok(Route {
             preset,
-            signature: signature(&name, preset, given, secrets)?,
+            signature: signature(&name, preset, given, shared.secrets)?,
             unclaimed: base.unclaimed,
             metadata: base.metadata,
             tenant,
             content,
             content_mode: word(&name("content_mode"), self.content_mode.as_deref(), base.content_mode)?,
             similar: self.similar.map(|similar| similar.check(&name("similar"))).transpose()?,
-            matches: word(&name("match"), self.r#match.as_deref(), base.matches)?,
+            question: resolve.transpose()?,
+            matches,
             keys,
             required: self.required.unwrap_or(base.required),
             mode: word::<Mode>(&name("mode"), self.mode.as_deref(), base.mode)?,
@@ -255,14 +277,22 @@ mod tests {
 
     use super::*;
 
+    fn check(raw: RawRoute) -> Result<Route, Invalid> {
+        let secrets = &Secrets::default();
+        raw.check(
+            0,
+            &Shared { is_auto: true, tenant: TenantKind::None, secrets, resolve_authorization: None },
+        )
+    }
+
     fn route(text: &str) -> Route {
         let raw: RawRoute = toml::from_str(text).unwrap();
-        raw.check(0, true, &Secrets::default()).unwrap()
+        check(raw).unwrap()
     }
 
     fn mistake(text: &str) -> String {
         let raw: RawRoute = toml::from_str(text).unwrap();
-        raw.check(0, true, &Secrets::default()).unwrap_err().to_string()
+        check(raw).unwrap_err().to_string()
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Arguments of `ichido ledger`.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Subcommand, ValueEnum};
 
 use super::Common;
 use ichido_admin::operator::{REASON_CHARS_MAX, is_reason};
@@ -13,6 +17,34 @@ Example, with the gateway stopped:
   ichido ledger restore /var/backups/ichido/2026-01-31
 
 Requests that were claimed after the backup was taken would run again. Requests that were running at that time are in doubt.";
+
+const TRIAGE_EXAMPLES: &str = "\
+Examples:
+  ichido ledger triage
+  ichido ledger triage --route 'POST /orders' --reason 'lease lapsed' --older-than 1h
+
+At most 10,000 claims in doubt are read.";
+
+const ASK_EXAMPLES: &str = "\
+Examples:
+  ichido ledger ask order-17                 show what the service says, and what would follow
+  ichido ledger ask order-17 --resolve       resolve the claim as the service says, after a confirmation
+
+The route of the gateway says how to ask:
+  [[gateway.routes]]
+  match = \"POST /orders\"
+  resolve = { get = \"/orders?key={key}\", done = 200, absent = 404 }
+
+Before you rely on it, ask about a completed key: the service must say that it happened.";
+
+const RESOLVE_EXAMPLES: &str = "\
+Examples:
+  ichido ledger resolve order-17 --as done --outcome '{\"id\":17}'
+  ichido ledger resolve order-17 --as absent
+  ichido ledger resolve --route 'POST /orders' --older-than 1h --as done
+
+Without a key, the claims that match are listed first. One confirmation resolves exactly these, and each has its own entry in the
+audit log.";
 
 const FORGET_EXAMPLES: &str = "\
 Example:
@@ -57,20 +89,30 @@ pub(crate) enum LedgerVerb {
     },
     /// Show everything about a claim.
     Show(KeyArgs),
-    /// Record what happened to a claim in doubt.
-    #[command(
-        after_long_help = "Examples:\n  ichido ledger resolve order-17 --as done --outcome '{\"id\":17}'\n  ichido ledger resolve order-17 --as absent"
-    )]
-    Resolve {
+    /// Show claims in doubt, oldest first, and how many there are on which route and why.
+    #[command(after_long_help = TRIAGE_EXAMPLES)]
+    Triage {
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Maximum number of claims to list. All are counted.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+    },
+    /// Ask the service whether the effect of a claim happened. Needs `resolve` on the route of the gateway.
+    #[command(after_long_help = ASK_EXAMPLES)]
+    Ask {
         #[command(flatten)]
         key: KeyArgs,
-        /// done: the effect happened; absent: it did not happen, and a retry may run it.
-        #[arg(long = "as", value_name = "END")]
-        end: End,
-        /// Outcome that retries get, with --as done. Without it, retries learn that the outcome was not kept.
+        /// Resolve the claim as the service says.
         #[arg(long)]
-        outcome: Option<String>,
+        resolve: bool,
+        /// Do not ask for confirmation.
+        #[arg(long, requires = "resolve")]
+        yes: bool,
     },
+    /// Record what happened to a claim in doubt, or to all that match.
+    #[command(after_long_help = RESOLVE_EXAMPLES)]
+    Resolve(ResolveArgs),
     /// Release a key whose effect did not happen.
     Release {
         #[command(flatten)]
@@ -117,6 +159,42 @@ pub(crate) enum LedgerVerb {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ResolveArgs {
+    /// Key of the claim. Without it, all claims in doubt that match --route, --tenant, --reason and --older-than.
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// done: the effect happened; absent: it did not happen, and a retry may run it.
+    #[arg(long = "as", value_name = "END", value_parser = EndParser)]
+    pub(crate) end: End,
+    /// Outcome that retries get, with --as done. Without it, retries learn that the outcome was not kept.
+    #[arg(long, requires = "key")]
+    pub(crate) outcome: Option<String>,
+    /// Maximum number of claims to resolve at once, the oldest first.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) limit: u32,
+    /// Do not ask for confirmation when several claims are resolved.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FilterArgs {
+    /// Only claims on this route, such as "POST /orders".
+    #[arg(long)]
+    pub(crate) route: Option<String>,
+    /// Only claims of this tenant, which is how callers are told apart.
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    /// Only claims whose doubt has a reason that contains this text.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Only claims that have been in doubt for at least this time, such as 90s, 15m, 2h or 3d.
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub(crate) older_than: Option<Duration>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct KeyArgs {
     /// Key of the claim.
     pub(crate) key: String,
@@ -135,10 +213,47 @@ pub(crate) enum State {
     Done,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
     Absent,
+}
+
+/// Parses an end. It suggests nothing: the two are opposites, and whoever mistypes one must not be led to the other.
+#[derive(Clone, Debug)]
+struct EndParser;
+
+impl End {
+    const ALL: [(&'static str, Self); 2] = [("done", Self::Done), ("absent", Self::Absent)];
+}
+
+impl TypedValueParser for EndParser {
+    type Value = End;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<End, clap::Error> {
+        let found = End::ALL.into_iter().find(|(name, _)| value == *name);
+        found.map(|(_, end)| end).ok_or_else(|| {
+            let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
+            let names = End::ALL.map(|(name, _)| name.to_owned()).to_vec();
+            let arg = arg.map(ToString::to_string).unwrap_or_default();
+            error.insert(ContextKind::InvalidArg, ContextValue::String(arg));
+            error.insert(
+                ContextKind::InvalidValue,
+                ContextValue::String(value.to_string_lossy().into_owned()),
+            );
+            error.insert(ContextKind::ValidValue, ContextValue::Strings(names));
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(End::ALL.into_iter().map(|(name, _)| PossibleValue::new(name))))
+    }
+}
+
+/// Parses how long a claim has been in doubt.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    ichido_settings::duration("", text).map_err(|_| "expected a time such as 90s, 15m, 2h or 3d".to_owned())
 }
 
 /// Parses a reason for the audit log.

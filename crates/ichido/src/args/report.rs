@@ -31,7 +31,7 @@ pub(crate) struct ReportArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReportVerb {
     /// Measure the six success criteria of delivery: shares that succeed, latency, time in the spool, share that fails.
-    #[command(after_help = SLO_EXAMPLES)]
+    #[command(after_long_help = SLO_EXAMPLES)]
     Slo(SloArgs),
 }
 

@@ -31,7 +31,8 @@ pub(super) async fn run(args: &ClaimsArgs, log: Reader) -> Result<(), Failure> {
     let readiness = Readiness::for_ledger(&ledger);
     let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
     let (ledger, histories) = (shared.for_operators(), settings.histories()?);
-    bound.serve(Admin { ledger, api, readiness, metrics, histories, console }, stop).await;
+    let admin = Admin { ledger, api, readiness, metrics, histories, service: None, console };
+    bound.serve(admin, stop).await;
     let _ = sweeping.await;
     if let Some(watching) = watching {
         let _ = watching.await;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::args::GatewayArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{anomalies, gateway, history, ledger, telemetry};
+use crate::components::{anomalies, doubt, gateway, history, ledger, telemetry};
 use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
+use ichido_http::AskService;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::reload::Triggers;
 use ichido_serve::{Failure, Readiness, shutdown};
@@ -25,8 +26,8 @@ pub(super) async fn run(args: &GatewayArgs, log: Reader) -> Result<(), Failure> 
     let triggers = Triggers::new()?;
     let has_fallback = bound.needs_fallback() || admin.is_some();
     let reach = admin.as_ref().map(AdminPort::reachable_address);
-    let ledger =
-        ledger::open(&settings.ledger, reach, has_fallback, history::start(settings.history()?)).await?;
+    let (observer, hints) = ichido_admin::hints(history::start(settings.history()?));
+    let ledger = ledger::open(&settings.ledger, reach, has_fallback, Some(Arc::new(observer))).await?;
     let shared =
         ProcessLedger::new(ledger.clone(), &settings.ledger, bound.needs_fallback(), admin.is_some()).await?;
     let watching = anomalies::start(&settings, stop.clone())?;
@@ -42,13 +43,15 @@ pub(super) async fn run(args: &GatewayArgs, log: Reader) -> Result<(), Failure> 
     let (component, reloader) =
         gateway::component(bound, &shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;
     log.report_start(&start_line);
+    let service: Arc<dyn AskService> = Arc::new(reloader.questions());
+    let settling = doubt::start(&settings, shared.for_operators(), service.clone(), hints, stop.clone())?;
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let histories = settings.histories()?;
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
         let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
         let ledger = shared.for_operators();
-        let parts = Admin { ledger, api, readiness, metrics, histories, console };
+        let parts = Admin { ledger, api, readiness, metrics, histories, service: Some(service), console };
         Serving::start(|stop| admin.serve(parts, stop))
     });
     let started = Started { settings: settings.clone(), flags: args.flags(), components: &[] };
@@ -57,6 +60,7 @@ pub(super) async fn run(args: &GatewayArgs, log: Reader) -> Result<(), Failure> 
     let reloading = reload::start(triggers, started, parts, stop)?;
     component.into_work().await?;
     let _ = reloading.await;
+    let _ = settling.await;
     if let Some(watching) = watching {
         let _ = watching.await;
     }

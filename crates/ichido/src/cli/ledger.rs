@@ -2,7 +2,10 @@
 //!
 //! If another process holds the ledger, the command uses the admin port of that process.
 
+mod doubts;
 mod files;
+
+use std::sync::Arc;
 
 use ichido_ledger::{
     ConflictKind, Error, FallbackStatus, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept,
@@ -10,14 +13,16 @@ use ichido_ledger::{
 use serde_json::{Value, json};
 
 use super::confirm::confirm;
-use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
+use crate::args::{KeyArgs, LedgerArgs, LedgerVerb, State};
 use crate::components::ledger;
 use crate::output;
 use crate::settings::Settings;
 use ichido_admin::audit_log::{Action, Actor, Outcome};
 use ichido_admin::operator::{
-    Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, Remote, ResolveAs, ResolvedClaim,
+    Audited, ClaimSelector, ClaimView, Local, Operator, Refusal, Remote, ResolvedClaim,
 };
+use ichido_gateway::UpstreamQuestions;
+use ichido_http::AskService;
 use ichido_serve::Failure;
 
 /// A sweep reports its progress after this many records.
@@ -108,7 +113,15 @@ pub(super) async fn close(
 
 /// A ledger of this process, with the histories of this machine.
 pub(super) fn local(settings: &Settings, ledger: &Ledger) -> Result<Local, Failure> {
-    Ok(Local { ledger: ledger.clone(), histories: settings.histories()? })
+    Ok(Local { ledger: ledger.clone(), histories: settings.histories()?, service: None })
+}
+
+/// Asks the service behind the gateway of these settings, if they have one.
+fn questions(settings: &Settings) -> Result<Option<Arc<dyn AskService>>, Failure> {
+    if !settings.has("gateway") && !settings.is_set("gateway.upstream") {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(UpstreamQuestions::new(settings.gateway(false)?))))
 }
 
 /// Runs a command on a ledger of this process. What it changes is recorded.
@@ -118,7 +131,10 @@ async fn run_local(
     verb: &LedgerVerb,
     json: bool,
 ) -> Result<(), Failure> {
-    let operator = local(settings, ledger)?;
+    let mut operator = local(settings, ledger)?;
+    if let LedgerVerb::Ask { .. } = verb {
+        operator.service = questions(settings)?;
+    }
     let (audit, actor) = (settings.audit()?, Actor::command_line());
     match verb {
         LedgerVerb::Init => init(ledger, json).await,
@@ -139,7 +155,9 @@ async fn run_local(
         }
         LedgerVerb::List { .. }
         | LedgerVerb::Show(_)
-        | LedgerVerb::Resolve { .. }
+        | LedgerVerb::Triage { .. }
+        | LedgerVerb::Ask { .. }
+        | LedgerVerb::Resolve(_)
         | LedgerVerb::Release { .. }
         | LedgerVerb::Forget { .. }
         | LedgerVerb::Stats
@@ -159,7 +177,9 @@ fn is_about_files(verb: &LedgerVerb) -> bool {
         LedgerVerb::Init
         | LedgerVerb::List { .. }
         | LedgerVerb::Show(_)
-        | LedgerVerb::Resolve { .. }
+        | LedgerVerb::Triage { .. }
+        | LedgerVerb::Ask { .. }
+        | LedgerVerb::Resolve(_)
         | LedgerVerb::Release { .. }
         | LedgerVerb::Forget { .. }
         | LedgerVerb::Sweep
@@ -192,17 +212,11 @@ async fn run_verb(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Re
             list(operator, query, json).await
         }
         LedgerVerb::Show(key) => show(operator, key, json).await,
-        LedgerVerb::Resolve { key, end, outcome } => {
-            let resolution = match (end, outcome) {
-                (End::Done, outcome) => ResolveAs::Done(outcome.clone()),
-                (End::Absent, None) => ResolveAs::Absent,
-                (End::Absent, Some(_)) => {
-                    return Err(Failure::usage("--outcome can only be used with --as done"));
-                }
-            };
-            let settled = operator.resolve(&selector(key), &resolution).await;
-            print_settled(&settled.map_err(|refusal| refusal.into_failure(&key.key))?, json)
+        LedgerVerb::Triage { filter, limit } => doubts::triage(operator, filter, *limit, json).await,
+        LedgerVerb::Ask { key, resolve, yes } => {
+            doubts::ask(operator, &selector(key), *resolve, *yes, json).await
         }
+        LedgerVerb::Resolve(args) => doubts::resolve(operator, args, json).await,
         LedgerVerb::Release { key, force } => {
             let settled = operator.release(&selector(key), *force).await;
             print_settled(&settled.map_err(|refusal| refusal.into_failure(&key.key))?, json)

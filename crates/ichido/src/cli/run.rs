@@ -10,10 +10,12 @@ use tokio_util::sync::CancellationToken;
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::reload::{self, Reloadable, Started};
-use crate::components::{anomalies, delivery, export_state, gateway, history, ledger, telemetry};
+use crate::components::{anomalies, delivery, doubt, export_state, gateway, history, ledger, telemetry};
 use crate::log::Reader;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
+use ichido_http::AskService;
+use ichido_ledger::Observer;
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::reload::Triggers;
 use ichido_serve::{Component, Failure, Readiness, shutdown};
@@ -38,13 +40,18 @@ pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
     let stop = shutdown::on_signals()?;
     let triggers = Triggers::new()?;
     // A sender without an admin port needs no ledger.
+    let (observer, hints) =
+        ichido_admin::hints(history::start(match admin.is_some() || plan.gateway.is_some() {
+            true => settings.history()?,
+            false => None,
+        }));
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
             let routes_want_it = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::needs_fallback);
             let reach = admin.as_ref().map(AdminPort::reachable_address);
             let has_fallback = routes_want_it || admin.is_some();
-            let history = history::start(settings.history()?);
-            let ledger = ledger::open(&settings.ledger, reach, has_fallback, history).await?;
+            let observer = Some(Arc::new(observer) as Arc<dyn Observer>);
+            let ledger = ledger::open(&settings.ledger, reach, has_fallback, observer).await?;
             Some(ProcessLedger::new(ledger, &settings.ledger, routes_want_it, admin.is_some()).await?)
         }
         false => None,
@@ -61,12 +68,20 @@ pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
     let admin_port = admin_port::describe(admin.as_ref());
     log.report_start(&format!("ichido run: {}, {admin_port}", says.join("; ")));
     let histories = settings.histories()?;
+    let gateway = parts.gateway.as_ref();
+    let service = gateway.map(|gateway| Arc::new(gateway.questions()) as Arc<dyn AskService>);
+    let settling = match service.clone().zip(shared.as_ref()) {
+        Some((service, shared)) => {
+            Some(doubt::start(&settings, shared.for_operators(), service, hints, stop.clone())?)
+        }
+        None => None,
+    };
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
         let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let ready = Readiness::for_ledger(&shared.ledger);
         let readiness = components.iter().fold(ready, |readiness, component| component.add_probes(readiness));
         let ledger = shared.for_operators();
-        let served = Admin { ledger, api, readiness, metrics, histories, console };
+        let served = Admin { ledger, api, readiness, metrics, histories, service, console };
         Serving::start(|stop| admin.serve(served, stop))
     });
     let started = Started { settings: settings.clone(), flags: args.flags(), components: &COMPONENTS };
@@ -78,7 +93,7 @@ pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
         serving.stop().await;
     }
     telemetry.close().await;
-    for task in [sweeping, watching].into_iter().flatten() {
+    for task in [sweeping, watching, settling].into_iter().flatten() {
         let _ = task.await;
     }
     if let Some(shared) = shared {

@@ -1,5 +1,5 @@
 //! Scenario 2: an orders API behind the gateway loses responses and is killed. Clients retry each order, with the same
-//! key, until they know how it ended. Some send the same order twice at once.
+//! key, until they know how it ended. Some send the same order twice at once. The gateway asks the API about orders in doubt.
 
 pub(super) mod caller;
 pub(super) mod orders_process;
@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use self::caller::{Caller, Reply};
 use self::orders_process::{ORDERS, OrdersProcess};
 use super::effect_log::EffectLog;
+use super::http_get::http_get;
+use super::orders_api::is_search_broken;
 use super::report::{Comparison, ScenarioReport, print_counts};
 use super::sandbox::Sandbox;
 use super::server_process::ServerProcess;
@@ -27,6 +30,12 @@ const RETRY_PAUSE: Duration = Duration::from_millis(25);
 const SCENARIO_MAX: Duration = Duration::from_secs(120);
 /// The API loses every third response.
 const LOSE_EVERY: u32 = 3;
+/// The settings of the gateway, in the demo's directory.
+const SETTINGS: &str = "gateway.toml";
+const ROUTES: &str = "[[gateway.routes]]\nmatch = \"POST /orders\"\n\
+    resolve = { get = \"/orders/{key}\", done = 200, absent = 404, answer = \"response\", after_seconds = 0 }\n";
+/// How often the demo looks whether the gateway has settled what it can.
+const SETTLE_POLLS: u32 = 400;
 /// The gateway's ledger, in the demo's directory.
 pub(super) const LEDGER: &str = "file:gateway-ledger";
 
@@ -42,6 +51,8 @@ pub(super) struct Report {
     responses_lost: u32,
     in_doubt: u32,
     completed: u32,
+    settled_by_asking: u64,
+    needed_a_person: u64,
     broken: Vec<String>,
 }
 
@@ -103,9 +114,11 @@ async fn run_in(sandbox: &Sandbox<'_>, orders: u32) -> Result<Report, Failure> {
     api = api.kill_and_restart(sandbox).await?;
     sandbox.say("kill -9: the API crashes halfway, and is restarted.");
     let endings: Vec<(u32, Ending)> = clients.join_all().await.into_iter().flatten().collect();
+    let created = EffectLog::read(&sandbox.dir.join(ORDERS))?;
+    let (settled_by_asking, needed_a_person) = settled(&gateway, &created).await?;
     gateway.kill();
     api.kill();
-    Ok(Report::new(orders, &endings, &EffectLog::read(&sandbox.dir.join(ORDERS))?, &counts))
+    Ok(Report { settled_by_asking, needed_a_person, ..Report::new(orders, &endings, &created, &counts) })
 }
 
 pub(super) fn order_name(number: u32) -> String {
@@ -144,6 +157,8 @@ impl Report {
             responses_lost: read(&counts.responses_lost),
             in_doubt: ended(Ending::InDoubt),
             completed: ended(Ending::Created),
+            settled_by_asking: 0,
+            needed_a_person: 0,
             broken,
         }
     }
@@ -195,10 +210,41 @@ impl RetryingClient {
     }
 }
 
+/// Waits until the gateway has settled what the API can tell. Returns how many claims it settled, and how many are left.
+async fn settled(gateway: &ServerProcess, created: &EffectLog) -> Result<(u64, u64), Failure> {
+    let admin = gateway.address_after("admin on http://")?;
+    let can_settle = |claim: &Value| {
+        let name = claim["key"].as_str().unwrap_or_default();
+        created.count(name) > 0 && !is_search_broken(name)
+    };
+    let mut left;
+    let mut polls = 0;
+    loop {
+        let triage: Value =
+            serde_json::from_str(&http_get(admin, "/v1/claims/triage?limit=1000").await?.1)
+                .map_err(|error| Failure::internal(format!("cannot read the claims in doubt: {error}")))?;
+        left = triage["matched"].as_u64().unwrap_or_default();
+        polls += 1;
+        if polls == SETTLE_POLLS
+            || !triage["claims"].as_array().is_some_and(|claims| claims.iter().any(can_settle))
+        {
+            break;
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+    let metrics = http_get(admin, "/metrics").await?.1;
+    let series = "ichido_doubts_settled_total{as=\"done\"} ";
+    let settled = metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
+    Ok((settled.unwrap_or_default(), left))
+}
+
 async fn start_gateway(sandbox: &Sandbox<'_>, upstream: SocketAddr) -> Result<ServerProcess, Failure> {
+    std::fs::write(sandbox.dir.join(SETTINGS), ROUTES)
+        .map_err(|error| Failure::internal(format!("cannot write {SETTINGS}: {error}")))?;
     let mut command = sandbox.ichido()?;
     command.env("LOG_LEVEL", "error");
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", LEDGER]);
+    command.args(["gateway", "--config", SETTINGS, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command.args(["--ledger", LEDGER]);
     command.args(["--upstream", &format!("http://{upstream}")]);
     ServerProcess::start(command, "the gateway").await
 }
@@ -217,8 +263,10 @@ impl ScenarioReport for Report {
                 self.orders, self.requests
             ),
             with_ichido: format!(
-                "{} orders created; {} reported to the client as in doubt",
-                self.orders_created, self.in_doubt
+                "{} orders created; {} in doubt, of which {} needed a person",
+                self.orders_created,
+                self.settled_by_asking + self.needed_a_person,
+                self.needed_a_person
             ),
             without_ichido: format!(
                 "{} orders created: one per request that reaches the API",
@@ -228,7 +276,7 @@ impl ScenarioReport for Report {
     }
 
     fn print(&self) {
-        let counts = [
+        let counts: [(&str, u32); 10] = [
             ("orders", self.orders),
             ("requests to the gateway", self.requests),
             ("orders that the API created", self.orders_created),
@@ -240,6 +288,11 @@ impl ScenarioReport for Report {
             ("orders that the client knows to be created", self.completed),
             ("orders in doubt: reported as such (409), never sent to the API again", self.in_doubt),
         ];
-        print_counts(counts.map(|(what, count)| (what, u64::from(count))));
+        let counts = counts.map(|(what, count)| (what, u64::from(count)));
+        let doubts = [
+            ("claims in doubt that were settled by asking the API", self.settled_by_asking),
+            ("claims in doubt that still need a person", self.needed_a_person),
+        ];
+        print_counts(counts.into_iter().chain(doubts));
     }
 }

@@ -21,6 +21,8 @@ fn each_effect_happens_once_despite_crashes_and_lost_responses() {
     assert_eq!(count("completed") + count("in_doubt"), 120, "{gateway}");
     assert!(count("orders_created") <= 120 && count("orders_created") >= count("completed"), "{gateway}");
     assert!(count("in_doubt") > 0 && count("replays") > 0, "nothing went wrong: {gateway}");
+    assert!(count("settled_by_asking") > count("needed_a_person"), "{gateway}");
+    assert!(count("needed_a_person") > 0, "the API could tell everything: {gateway}");
 
     let delivery = &reports["delivery"];
     let count = |name: &str| delivery[name].as_u64().unwrap();
@@ -56,7 +58,7 @@ fn each_effect_happens_once_despite_crashes_and_lost_responses() {
     assert_eq!(count("replayed") + count("in_doubt"), 120, "{all_in_one}");
     assert_eq!((count("created_twice"), count("new_orders")), (0, 20), "{all_in_one}");
     assert_eq!(count("reused_keys_rejected"), 10, "{all_in_one}");
-    assert_eq!(count("claims_in_doubt"), gateway["in_doubt"].as_u64().unwrap(), "{all_in_one}");
+    assert_eq!(count("claims_in_doubt"), gateway["needed_a_person"].as_u64().unwrap(), "{all_in_one}");
     assert_eq!((count("batches_in_spool"), count("batches_in_failed")), (3, 1), "{all_in_one}");
     assert_eq!(count("console_pages"), 5, "{all_in_one}");
     assert_eq!(all_in_one["usage_counted_again"], false, "{all_in_one}");

@@ -7,6 +7,7 @@ mod acceptance;
 mod backpressure;
 mod bolt;
 mod cors;
+mod doubt;
 mod edge_cases;
 mod events;
 mod fallback;

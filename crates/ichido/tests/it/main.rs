@@ -38,6 +38,7 @@ mod support;
 mod telemetry;
 mod terminal;
 mod trace;
+mod triage;
 
 use std::path::Path;
 use std::process::Output;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ichido_core::mark::Mark;
 use ichido_core::{
     Adopted, Claim, ClaimRequest, CurrentState, Done, Doubt, DoubtReason, Key, Outcome, Record, Resolution,
-    Resolved, Settled, State, Timestamp,
+    Resolved, Seen, Settled, State, Timestamp,
 };
 
 use super::{
@@ -141,6 +141,32 @@ pub async fn a_doubt_is_resolved_as_absent(subject: &dyn Subject) {
         Settled::Stale(CurrentState::Absent)
     );
     assert_eq!(granted(&ledger, &key, LONG_MS).await.attempt, 1);
+}
+
+/// Between a look at a claim and its resolution, its holder may come back, or another grant may replace it.
+pub async fn only_the_claim_that_was_seen_is_resolved(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let (key, grant) = in_doubt(&ledger, "resolve-seen").await;
+    let seen = Seen::of(&ledger.get(&key).await.unwrap().unwrap());
+    assert_eq!(ledger.renew(&key, grant.token, SHORT_MS).await.unwrap(), Settled::Applied);
+    lapse(&ledger, &key).await;
+    let refused = Resolved::Refused(CurrentState::InDoubt);
+    for resolution in [Resolution::AbsentAsSeen(seen), Resolution::DoneAsSeen(seen, outcome("x"))] {
+        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), refused);
+    }
+    let renewed = Seen::of(&ledger.get(&key).await.unwrap().unwrap());
+    assert_ne!(renewed.version(), seen.version());
+    assert_eq!(ledger.resolve(&key, &Resolution::AbsentAsSeen(renewed)).await.unwrap(), Resolved::Applied);
+    granted(&ledger, &key, SHORT_MS).await;
+    lapse(&ledger, &key).await;
+    assert_eq!(ledger.resolve(&key, &Resolution::AbsentAsSeen(renewed)).await.unwrap(), refused);
+    let newer = Seen::of(&ledger.get(&key).await.unwrap().unwrap());
+    let done = Resolution::DoneAsSeen(newer, outcome("as the service says"));
+    assert_eq!(ledger.resolve(&key, &done).await.unwrap(), Resolved::Applied);
+    assert_eq!(
+        claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
+        Claim::Done(outcome("as the service says"))
+    );
 }
 
 /// A claim with a valid lease is not in doubt.

@@ -83,7 +83,7 @@ impl Fallback {
         let resolved =
             self.primary.call_once("resolving a claim", self.primary.inner.resolve(key, resolution)).await?;
         if resolved == Resolved::Applied {
-            let _ = self.mirror.resolve(key, resolution).await;
+            let _ = self.mirror.resolve(key, &resolution.for_copy()).await;
         }
         Ok(resolved)
     }
@@ -96,8 +96,11 @@ impl Fallback {
         let Some(record) = self.store.get(key).await? else { return Ok(None) };
         let grant = AbandonedGrant { key: key.clone(), token: record.token };
         let removes = match resolution {
-            Resolution::Absent | Resolution::Release | Resolution::Forget(_) => true,
-            Resolution::Done(_) => false,
+            Resolution::Absent
+            | Resolution::AbsentAsSeen(_)
+            | Resolution::Release
+            | Resolution::Forget(_) => true,
+            Resolution::Done(_) | Resolution::DoneAsSeen(..) => false,
         };
         if removes {
             // The primary may have made this grant too.

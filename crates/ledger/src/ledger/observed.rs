@@ -69,8 +69,8 @@ impl Observed<'_> {
     pub(super) fn resolved(&self, key: &Key, resolution: &Resolution, resolved: &Result<Resolved>) {
         if let Ok(Resolved::Applied) = resolved {
             let result = match resolution {
-                Resolution::Done(_) => "resolved-as-done",
-                Resolution::Absent => "resolved-as-absent",
+                Resolution::Done(_) | Resolution::DoneAsSeen(..) => "resolved-as-done",
+                Resolution::Absent | Resolution::AbsentAsSeen(_) => "resolved-as-absent",
                 Resolution::Release => "released-by-operator",
                 Resolution::Forget(_) => "forgotten",
             };

@@ -2,8 +2,8 @@
 
 use ichido_core::mark::{self, Forgotten, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Index, Key, Nonce, Record, Resolution, Resolved, Settle, Settled, State,
-    Token,
+    Adopted, Claim, ClaimRequest, Index, Key, Nonce, Outcome, Record, Resolution, Resolved, Settle, Settled,
+    State, Token,
 };
 use tokio::sync::oneshot;
 
@@ -72,7 +72,7 @@ impl Call {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Call::Settle { action: Settle::Complete(outcome), .. } => outcome.size(),
-            Call::Resolve { resolution: Resolution::Done(outcome), .. } => outcome.size(),
+            Call::Resolve { resolution, .. } => resolution.outcome().map_or(0, Outcome::size),
             Call::Adopt { record, .. } => match &record.state {
                 State::Done(done) => done.outcome.size(),
                 State::Running | State::InDoubt(_) => 0,
@@ -81,7 +81,6 @@ impl Call {
             Call::Move { records, .. } => records.iter().map(|record| record.body.len()).sum(),
             Call::Claim { .. }
             | Call::Settle { .. }
-            | Call::Resolve { .. }
             | Call::Remove { .. }
             | Call::ForgetMark { .. }
             | Call::Drop { .. }

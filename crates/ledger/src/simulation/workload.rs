@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ichido_core::{
     Caller, ClaimRequest, Done, Doubt, DoubtReason, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey,
-    Metadata, Nonce, Outcome, Record, Resolution, Scope, Settle, State, Timestamp, Token, mark,
+    Metadata, Nonce, Outcome, Record, Resolution, Scope, Seen, Settle, State, Timestamp, Token, mark,
 };
 
 use super::model::{Held, Model};
@@ -80,10 +80,14 @@ impl Workload {
     }
 
     fn resolve(&self, key: usize, model: &Model, random: &mut Random) -> Request {
-        let resolution = match random.below(4) {
+        let resolution = match random.below(5) {
             0 => Resolution::Done(self.outcome(random)),
             1 => Resolution::Absent,
             2 => Resolution::Release,
+            3 => match model.claim(key) {
+                Some(record) => Resolution::DoneAsSeen(Seen::of(record), self.outcome(random)),
+                None => Resolution::Absent,
+            },
             _ => {
                 let current = model.claim(key).filter(|_| !random.one_in(8)).map(|record| record.token);
                 Resolution::Forget(current.unwrap_or_else(|| Token::from_bytes(random.bytes())))

@@ -11,6 +11,9 @@ const COUNTERS: &[(&str, &str)] = &[
     ("ichido_delivery_retries_total", "Delivery attempts after the first one."),
     ("ichido_delivery_retry_success_total", "Batches that were delivered by a retry."),
     ("ichido_delivery_spool_saved_total", "Batches written to the spool after a failed attempt."),
+    ("ichido_doubt_questions_total", "Questions to services about effects in doubt, by answer."),
+    ("ichido_doubts_left_total", "Claims in doubt that their service did not settle, left to a person."),
+    ("ichido_doubts_settled_total", "Claims in doubt that were settled by asking their service, by result."),
     ("ichido_errors_total", "Responses with a 5xx status, by port and status."),
     (
         "ichido_event_retries_total",

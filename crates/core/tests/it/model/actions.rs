@@ -213,12 +213,12 @@ impl Setting {
         }
         world.resolutions_left -= 1;
         match (decision.change, resolution) {
-            (Change::Put(record), Resolution::Done(outcome)) => {
+            (Change::Put(record), Resolution::Done(outcome) | Resolution::DoneAsSeen(_, outcome)) => {
                 let token_id = record.token.as_bytes()[0];
                 world.recorded = Some(RecordedOutcome { outcome: outcome.clone(), token_id, at: world.now });
                 world.record = Some(without_unread_fields(record));
             }
-            (Change::Remove, Resolution::Absent | Resolution::Release) => {
+            (Change::Remove, Resolution::Absent | Resolution::AbsentAsSeen(_) | Resolution::Release) => {
                 if let Some(old) = world.record.take() {
                     world.end_grant(&old, End::Resolved);
                 }

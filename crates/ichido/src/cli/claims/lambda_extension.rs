@@ -97,6 +97,7 @@ impl Sandbox {
             metrics: metrics.clone(),
             // A sandbox records nothing.
             histories: Histories::default(),
+            service: None,
             console: ConsoleOptions::default(),
         };
         let serving = tokio::spawn(bound.serve_api(admin, stop, DRAIN_TIMEOUT));

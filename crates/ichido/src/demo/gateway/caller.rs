@@ -48,6 +48,8 @@ impl Caller {
         let problem = String::from_utf8_lossy(&body).into_owned();
         Some(match status {
             StatusCode::CREATED if replayed => Reply::Replayed,
+            // What the API said when it was asked about the order.
+            StatusCode::OK if replayed => Reply::Replayed,
             StatusCode::CREATED => Reply::Created,
             StatusCode::CONFLICT if problem.contains("/in-doubt") => Reply::InDoubt,
             StatusCode::CONFLICT => Reply::InProgress,

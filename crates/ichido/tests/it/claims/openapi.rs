@@ -6,11 +6,15 @@ use crate::serving::Serving;
 use ichido_testkit::required_env;
 
 /// Operations that may refuse a request that matches the document: a cursor is a string, but not every string is a valid
-/// cursor, a key may have been used before, and only a file: ledger can be verified and compacted.
+/// cursor, a key may have been used before, no service can be asked about a claim of this API, and only a file: ledger can be verified and compacted.
 const SETTINGS: &str = r#"
 [[operations]]
 include-name = ["GET /v1/claims", "GET /v1/events"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400"]
+
+[[operations]]
+include-name = ["POST /v1/claims/ask", "POST /v1/claims/resolve-all"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "422"]
 
 [[operations]]
 include-name = "POST /v1/claims"

@@ -52,8 +52,9 @@ fn every_page_has_security_headers() {
 fn foreign_pages_cannot_submit_forms() {
     let dir = tempfile::tempdir().unwrap();
     let claims = start_with_claims(dir.path());
-    let key = claims.get("/v1/claims?state=in-doubt").json()["claims"][0]["key"].as_str().unwrap().to_owned();
-    let form = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&as=absent&attempt=1");
+    let claim = claims.get("/v1/claims?state=in-doubt").json()["claims"][0].clone();
+    let (key, version) = (claim["key"].as_str().unwrap(), claim["version"].as_str().unwrap());
+    let form = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&as=absent&attempt=1&version={version}");
     let token = csrf_token(&claims.get("/"));
     let post = |fields: &[(&str, &str)], body: &str| {
         claims.call("POST", "/claims/resolve", &[&[FORM], fields].concat(), body).status

@@ -42,6 +42,7 @@ fn full_pages_render_in_every_width_language_and_color_scheme() {
     check_page(&browser, &at("/claims"), "claims");
     browser.click("a[rel=next]");
     assert!(browser.text().contains("最初のページ"), "{}", browser.text());
+    check_page(&browser, &at("/claims/triage"), "claims-triage");
     check_page(&browser, &at("/claims?state=in-doubt"), "claims-in-doubt");
     browser.click("td a");
     let claim = browser.run("return location.href");

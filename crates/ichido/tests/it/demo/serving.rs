@@ -105,7 +105,7 @@ fn console_of_a_serving_demo_shows_what_happened() {
         let value = between(&question, &format!("name=\"{name}\" value=\""), "\"");
         format!("{name}={}", value.replace('/', "%2F").replace(' ', "%20"))
     };
-    let fields = ["csrf", "key", "tenant", "route", "as", "attempt"].map(field).join("&");
+    let fields = ["csrf", "key", "tenant", "route", "as", "attempt", "version"].map(field).join("&");
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let response = send(demo.console, "POST", "/claims/resolve", &form, fields.as_bytes());
     assert_eq!(response.status, 303, "{fields}: {}", response.text());

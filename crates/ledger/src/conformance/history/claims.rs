@@ -4,7 +4,7 @@
 //! possibility ([`Remembered::phases`]).
 
 use ichido_core::{
-    ClaimRequest, CurrentState, InDoubtPolicy, Outcome, Resolution, Resolved, Settle, Settled, Token,
+    ClaimRequest, CurrentState, InDoubtPolicy, Outcome, Resolution, Resolved, Seen, Settle, Settled, Token,
 };
 
 mod expected;
@@ -237,16 +237,25 @@ impl Remembered {
     fn resolve(self, phase: Phase, resolution: &Resolution, now: TimeWindow) -> Step {
         let after = match (phase, resolution) {
             (Phase::InDoubt, Resolution::Done(outcome)) => Some(self.done(outcome, now)),
+            (Phase::InDoubt, Resolution::DoneAsSeen(seen, outcome)) if self.is_seen(seen) => {
+                Some(self.done(outcome, now))
+            }
+            (Phase::InDoubt, Resolution::AbsentAsSeen(seen)) if self.is_seen(seen) => None,
             (Phase::InDoubt, Resolution::Absent | Resolution::Release)
             | (Phase::Running, Resolution::Release) => None,
             (Phase::Done, Resolution::Forget(token)) if *token == self.token => None,
             (Phase::Running, Resolution::Done(_) | Resolution::Absent)
+            | (Phase::Running | Phase::InDoubt, Resolution::DoneAsSeen(..) | Resolution::AbsentAsSeen(_))
             | (Phase::Running | Phase::InDoubt, Resolution::Forget(_))
             | (Phase::Done | Phase::Over, _) => {
                 return (Expected::Resolved(Resolved::Refused(self.standing(phase))), State(Some(self)));
             }
         };
         (Expected::Resolved(Resolved::Applied), State(after))
+    }
+
+    fn is_seen(&self, seen: &Seen) -> bool {
+        seen.token == self.token && seen.renewals == self.renewals
     }
 
     fn done(self, outcome: &Outcome, now: TimeWindow) -> Remembered {

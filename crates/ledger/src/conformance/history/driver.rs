@@ -7,7 +7,7 @@ use std::time::Duration;
 use ichido_core::mark;
 use ichido_core::{
     Caller, Claim, ClaimRequest, Fingerprint, Key, MarkKey, Metadata, Nonce, Outcome, Resolution,
-    SeededEntropy, Token,
+    SeededEntropy, Seen, Token,
 };
 
 use super::jitter::WithJitter;
@@ -106,6 +106,10 @@ impl Client {
                     OperatorAction::Done => Resolution::Done(Outcome::kept(format!("operator, {name}"))),
                     OperatorAction::Absent => Resolution::Absent,
                     OperatorAction::Release => Resolution::Release,
+                    OperatorAction::AbsentAsSeen => match self.shared.last_grant(key) {
+                        Some(token) => Resolution::AbsentAsSeen(Seen { token, renewals: 0 }),
+                        None => return Ok(()),
+                    },
                     OperatorAction::Forget => match self.shared.last_grant(key) {
                         Some(token) => Resolution::Forget(token),
                         None => return Ok(()),

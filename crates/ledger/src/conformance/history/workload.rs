@@ -108,6 +108,7 @@ pub enum HolderAction {
 pub enum OperatorAction {
     Done,
     Absent,
+    AbsentAsSeen,
     Release,
     Forget,
 }
@@ -155,7 +156,7 @@ impl Action {
                     &[
                         OperatorAction::Done,
                         OperatorAction::Absent,
-                        OperatorAction::Absent,
+                        OperatorAction::AbsentAsSeen,
                         OperatorAction::Release,
                         OperatorAction::Forget,
                     ],

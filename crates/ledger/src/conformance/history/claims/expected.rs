@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 
 use ichido_core::{
-    Claim, CurrentState, DoubtReason, InDoubtPolicy, Outcome, Resolution, Resolved, Settle, Settled, Token,
+    Claim, CurrentState, DoubtReason, InDoubtPolicy, Outcome, Resolution, Resolved, Seen, Settle, Settled,
+    Token,
 };
 
 use super::super::model::Bounds;
@@ -84,6 +85,10 @@ pub(super) fn describe(operation: &ClaimOperation) -> String {
     format!("{} -> {answer}", describe_call(&operation.call))
 }
 
+fn describe_seen(seen: &Seen) -> String {
+    format!("token {} after {} renewals", short(seen.token.as_bytes()), seen.renewals)
+}
+
 fn describe_call(call: &ClaimCall) -> String {
     match call {
         ClaimCall::Get => "get".to_owned(),
@@ -91,6 +96,12 @@ fn describe_call(call: &ClaimCall) -> String {
             format!("operator: done {}", describe_outcome(outcome))
         }
         ClaimCall::Resolve(Resolution::Absent) => "operator: absent".to_owned(),
+        ClaimCall::Resolve(Resolution::DoneAsSeen(seen, outcome)) => {
+            format!("operator: done {}, {}", describe_outcome(outcome), describe_seen(seen))
+        }
+        ClaimCall::Resolve(Resolution::AbsentAsSeen(seen)) => {
+            format!("operator: absent, {}", describe_seen(seen))
+        }
         ClaimCall::Resolve(Resolution::Release) => "operator: release".to_owned(),
         ClaimCall::Resolve(Resolution::Forget(token)) => {
             format!("operator: forget token {}", short(token.as_bytes()))
