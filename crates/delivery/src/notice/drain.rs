@@ -244,37 +244,48 @@ impl Notices {
         PartResult::Accepted
     }
 
+    /// Notes that a channel has a notice. One that every channel has is removed at once.
     fn note_sent(&self, entry: &mut Entry, channel: &'static str) {
-        let noted = match entry {
+        let file = match entry {
             Entry::Memory(index, sent) => {
                 sent.insert(channel.to_owned());
                 if let Some(known) = self.in_memory().get_mut(*index) {
                     known.sent.insert(channel.to_owned());
                 }
-                Ok(())
+                return;
             }
-            Entry::File(file) => self.outbox.note_sent(file, channel),
+            Entry::File(file) => file,
+        };
+        let before = file.clone();
+        file.sent.insert(channel.to_owned());
+        let noted = match self.is_complete(&file.sent) {
+            true => self.outbox.remove(&before),
+            false => self.outbox.rename_taken(&before, file),
         };
         if let Err(error) = noted {
             tracing::warn!(%error, channel, "cannot note that a notice was sent; the channel gets it again");
+            *file = before;
         }
     }
 
-    /// Removes what every channel has, and puts the rest back. Returns how many were removed.
+    /// Removes what every channel has, and puts the rest back. Returns how many every channel has.
     fn settle(&self, entries: Vec<Entry>) -> io::Result<u64> {
-        let is_complete =
-            |sent: &BTreeSet<String>| self.channels.iter().all(|channel| sent.contains(channel.name()));
-        let mut removed = 0;
+        let mut complete = 0;
         for entry in &entries {
-            match (entry, is_complete(entry.sent())) {
+            let is_complete = self.is_complete(entry.sent());
+            match (entry, is_complete) {
                 (Entry::File(file), true) => self.outbox.remove(file)?,
                 (Entry::File(file), false) => self.outbox.put_back(file)?,
                 (Entry::Memory(..), _) => {}
             }
-            removed += u64::from(is_complete(entry.sent()));
+            complete += u64::from(is_complete);
         }
-        self.in_memory().retain(|known| !is_complete(&known.sent));
-        Ok(removed)
+        self.in_memory().retain(|known| !self.is_complete(&known.sent));
+        Ok(complete)
+    }
+
+    fn is_complete(&self, sent: &BTreeSet<String>) -> bool {
+        self.channels.iter().all(|channel| sent.contains(channel.name()))
     }
 }
 

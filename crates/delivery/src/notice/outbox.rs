@@ -126,16 +126,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Notes that a channel has a notice that was taken.
-    pub(super) fn note_sent(&self, file: &mut FileName, channel: &str) -> io::Result<()> {
-        let before = file.to_string();
-        if file.sent.insert(channel.to_owned()) {
-            let dir = self.process_dir();
-            self.disk.rename(&dir.join(&before), &dir.join(file.to_string())).inspect_err(|_| {
-                file.sent.remove(channel);
-            })?;
-        }
-        Ok(())
+    /// Notes which channels have a notice that was taken: gives its file another name.
+    pub(super) fn rename_taken(&self, before: &FileName, after: &FileName) -> io::Result<()> {
+        let dir = self.process_dir();
+        self.disk.rename(&dir.join(before.to_string()), &dir.join(after.to_string()))
     }
 
     /// Removes a file that was taken.
