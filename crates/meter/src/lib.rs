@@ -9,20 +9,24 @@
 
 pub mod access;
 pub mod batch;
+pub mod budget;
 pub mod csv;
 pub mod fault;
 pub mod http;
 mod open;
 pub mod outcome;
 mod postgres;
+pub mod repeats;
 pub mod report;
 pub mod rules;
 pub mod settings;
 mod sqlite;
+pub mod statement;
 pub mod store;
 
 pub use self::access::Access;
 pub use self::batch::Batch;
+pub use self::budget::Budget;
 pub use self::http::{Service, service};
 pub use self::open::open;
 pub use self::outcome::Outcome;

@@ -23,7 +23,9 @@ use ichido_usage::Profile;
 use self::count::Statements;
 use self::error::classify;
 use crate::batch::Batch;
+use crate::budget::Announcement;
 use crate::outcome::Outcome;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Options, Receipt, Result, Store};
 
@@ -125,6 +127,19 @@ impl Store for Postgres {
 
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
         queries::receipt(&self.connection(queries::OPERATION).await?, &self.schema, tenant, batch).await
+    }
+
+    async fn repeats(&self, query: &RepeatsQuery) -> Result<Repeats> {
+        queries::repeats(&self.connection(queries::OPERATION).await?, &self.schema, query).await
+    }
+
+    async fn announced(&self, month: &str) -> Result<Vec<Announcement>> {
+        queries::announced(&self.connection(queries::OPERATION).await?, &self.schema, month).await
+    }
+
+    async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()> {
+        let client = self.connection(queries::OPERATION).await?;
+        queries::note_announced(&client, &self.schema, announcement, at).await
     }
 
     async fn check(&self) -> Result<()> {

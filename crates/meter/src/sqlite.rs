@@ -22,7 +22,9 @@ use self::blocking::blocking;
 use self::queries::Readers;
 use self::writer::Writer;
 use crate::batch::Batch;
+use crate::budget::Announcement;
 use crate::outcome::Outcome;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Options, Receipt, Result, Store};
 
@@ -70,6 +72,21 @@ impl Store for Sqlite {
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
         let (tenant, batch) = (tenant.to_owned(), batch.to_owned());
         self.readers.read(move |connection| queries::receipt(connection, &tenant, &batch)).await
+    }
+
+    async fn repeats(&self, query: &RepeatsQuery) -> Result<Repeats> {
+        let query = query.clone();
+        self.readers.read(move |connection| queries::repeats(connection, &query)).await
+    }
+
+    async fn announced(&self, month: &str) -> Result<Vec<Announcement>> {
+        let month = month.to_owned();
+        self.readers.read(move |connection| queries::announced(connection, &month)).await
+    }
+
+    async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()> {
+        let (file, announcement) = (self.file.clone(), announcement.clone());
+        blocking(move || schema::note_announced(&file, &announcement, at)).await?
     }
 
     async fn check(&self) -> Result<()> {

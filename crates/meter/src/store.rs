@@ -10,8 +10,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::batch::Batch;
+use crate::budget::Announcement;
 use crate::fault::Fault;
 use crate::outcome::Outcome;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::rules::Revision;
 
@@ -42,6 +44,15 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Returns the receipt of a batch.
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>>;
+
+    /// Returns how many records of a month arrived that were already counted.
+    async fn repeats(&self, query: &RepeatsQuery) -> Result<Repeats>;
+
+    /// Returns the notices about budgets that were announced for a month.
+    async fn announced(&self, month: &str) -> Result<Vec<Announcement>>;
+
+    /// Notes that a notice about a budget was announced. Noting it again changes nothing.
+    async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()>;
 
     /// Checks that the database works.
     async fn check(&self) -> Result<()>;

@@ -18,7 +18,7 @@ pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
     let described = bound.describe();
-    let meter = bound.open().await?;
+    let meter = bound.open(&settings, &stop).await?;
     errln!("ichido meter: listening on {described}, {}", admin_port::describe(admin.as_ref()));
     let readiness = Readiness::default().with("meter", Audience::Readyz, meter.probe());
     let usage = meter.usage();
