@@ -12,6 +12,7 @@ mod demo;
 mod events;
 mod id;
 mod ledger;
+mod report;
 mod serving;
 mod usage;
 
@@ -22,6 +23,7 @@ pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
+pub(crate) use report::{ReportArgs, ReportUsageArgs, ReportVerb, StatementFormat, StatementLanguage};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs};
 
@@ -42,6 +44,7 @@ Examples:
   ichido spool list                                 list batches that are not delivered yet
   ichido export dify --yesterday                    export the usage of Dify
   ichido meter                                      receive usage records, and count each one once
+  ichido report usage --month 2026-11               state what was counted in a month
   ichido ledger list --state in-doubt               list claims whose outcome nobody knows
   ichido ledger resolve order-17 --as done          record what happened
   ichido events show Ev0PV52K21                     show when an event was first seen
@@ -113,6 +116,8 @@ pub(crate) enum Command {
     /// Receive usage records, and count each one once, by day, model, app and user.
     #[command(after_help = METER_EXAMPLES)]
     Meter(MeterArgs),
+    /// State the usage of a month.
+    Report(ReportArgs),
     /// Compute ids of usage records, keys of batches, and collision odds.
     Id(IdArgs),
     /// Check the settings and the connections.
@@ -169,9 +174,19 @@ pub(crate) struct Common {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ichido check
+  ichido check --config ichido.toml --json
+  ichido check --notify          send a test notice through every configured channel
+
+Exit codes: 0 every check passed; 1 a check failed; 2 invalid settings.")]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Send a test notice through every configured channel.
+    #[arg(long)]
+    pub(crate) notify: bool,
 }
 
 impl Common {

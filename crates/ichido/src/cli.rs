@@ -17,6 +17,7 @@ mod ledger;
 mod manual;
 mod meter;
 mod reconcile;
+mod report;
 mod run;
 mod send;
 mod spool;
@@ -89,6 +90,7 @@ async fn dispatch(command: &Command, progress: &MultiProgress) -> Result<(), Fai
         Command::Audit(args) => audit::run(args),
         Command::Claims(args) => claims::run(args).await,
         Command::Meter(args) => meter::run(args).await,
+        Command::Report(args) => report::run(args).await,
         Command::Id(args) => id::run(args),
         Command::Check(args) => check::run(args).await,
         Command::Health(args) => health::run(args).await,
