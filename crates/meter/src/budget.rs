@@ -10,6 +10,7 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+pub use crate::announcement::Announcement;
 use crate::report::{Group, ReportQuery};
 use crate::store::{Result, Store};
 
@@ -58,17 +59,6 @@ pub struct BudgetStatus {
     pub used: String,
     /// The same as a part of the limit, in whole percent, rounded down.
     pub percent: u64,
-}
-
-/// A notice about a budget. Each is announced once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
-    /// The month, as in `2026-11`.
-    pub month: String,
-    /// The budget: see [`BudgetStatus::key`].
-    pub budget: String,
-    /// The part of it that was reached, in percent.
-    pub threshold: u8,
 }
 
 impl Budget {

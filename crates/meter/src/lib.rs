@@ -8,6 +8,7 @@
 //! times, concurrently and in any order, and counts once. Sums are exact, and currencies are never added together.
 
 pub mod access;
+mod announcement;
 pub mod batch;
 pub mod budget;
 pub mod csv;

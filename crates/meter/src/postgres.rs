@@ -22,8 +22,8 @@ use ichido_usage::Profile;
 
 use self::count::Statements;
 use self::error::classify;
+use crate::announcement::Announcement;
 use crate::batch::Batch;
-use crate::budget::Announcement;
 use crate::outcome::Outcome;
 use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{Group, Page, PageQuery, ReportQuery};

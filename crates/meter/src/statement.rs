@@ -161,7 +161,7 @@ impl Usage {
             Error::TooLarge(_) => {
                 Error::TooLarge("the month has more than 100,000 rows: request one app at a time")
             }
-            other => other,
+            other @ (Error::Unavailable { .. } | Error::Settings(_) | Error::Corrupt { .. }) => other,
         })?;
         let mut rows: Vec<(Row, i64)> = groups.into_iter().map(Row::of).collect();
         rows.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));

@@ -9,8 +9,8 @@ use ichido_usage::Profile;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::announcement::Announcement;
 use crate::batch::Batch;
-use crate::budget::Announcement;
 use crate::fault::Fault;
 use crate::outcome::Outcome;
 use crate::repeats::{Repeats, RepeatsQuery};

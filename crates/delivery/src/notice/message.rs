@@ -110,10 +110,10 @@ fn snake_case(name: &str) -> String {
 }
 
 fn shortened(value: Value) -> Value {
-    match value {
-        Value::String(text) if text.chars().nth(DETAIL_CHARS_MAX).is_some() => {
+    match value.as_str() {
+        Some(text) if text.chars().nth(DETAIL_CHARS_MAX).is_some() => {
             Value::String(text.chars().take(DETAIL_CHARS_MAX).chain(['…']).collect())
         }
-        other => other,
+        Some(_) | None => value,
     }
 }

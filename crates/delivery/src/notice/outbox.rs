@@ -36,7 +36,7 @@ pub(super) struct Outbox {
 
 /// The content of a file.
 pub(super) enum Found {
-    Notice { file: FileName, id: String, notice: Notice },
+    Notice { file: FileName, id: String, notice: Box<Notice> },
     Unreadable(String),
 }
 
@@ -112,7 +112,7 @@ impl Outbox {
         for file in taken {
             let name = file.to_string();
             match read_with_id(&self.process_dir().join(&name)) {
-                Ok((id, notice)) => see(Found::Notice { file, id, notice }),
+                Ok((id, notice)) => see(Found::Notice { file, id, notice: Box::new(notice) }),
                 // Another drain of this process, which was cancelled while it took files, has finished.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {

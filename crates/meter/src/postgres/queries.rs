@@ -8,7 +8,7 @@ use tokio_postgres::types::{FromSql, ToSql};
 
 use super::error::classify;
 use super::schema::in_schema;
-use crate::budget::Announcement;
+use crate::announcement::Announcement;
 use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{CountedRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Receipt, ReceiptEntry, Result, check_group_count};

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::blocking::blocking;
 use super::error::classify;
 use super::schema;
-use crate::budget::Announcement;
+use crate::announcement::Announcement;
 use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{CountedRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Receipt, ReceiptEntry, Result, check_group_count};

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::error::classify;
 use super::sum_of_money::SumOfMoney;
-use crate::budget::Announcement;
+use crate::announcement::Announcement;
 use crate::store::{Error, Grain, Result};
 
 /// The version of the tables below.

@@ -86,7 +86,7 @@ pub(crate) async fn budget_notice_is_remembered_once(database: Database) {
     for _ in 0..2 {
         meter.store.note_announced(&reached, 1).await.unwrap();
         let reopened = database.open(Profile::FirstWins).await;
-        assert_eq!(reopened.store.announced("2025-11").await.unwrap(), [reached.clone()]);
+        assert_eq!(reopened.store.announced("2025-11").await.unwrap(), std::slice::from_ref(&reached));
     }
     assert!(meter.store.announced("2025-12").await.unwrap().is_empty());
 }

@@ -3,6 +3,7 @@
 mod html;
 mod html_texts;
 mod last_statements;
+mod scope;
 mod statement;
 mod text;
 mod verify;
@@ -17,8 +18,9 @@ use ichido_meter::statement::Month;
 use ichido_meter::{Options, Store};
 use ichido_serve::visible_lines;
 
-use self::last_statements::LastStatements;
-use self::statement::{Scope, Statement};
+use self::last_statements::{LastStatement, LastStatements};
+use self::scope::Scope;
+use self::statement::Statement;
 use crate::args::{ReportUsageArgs, StatementFormat};
 use crate::output;
 use crate::settings::Settings;
@@ -57,7 +59,9 @@ pub(super) async fn run(settings: &Settings, args: &ReportUsageArgs, json: bool)
         None => output::print(|out| std::io::Write::write_all(out, text.as_bytes())),
     }
     if !args.preview {
-        last.write(&scope, &statement, now)?;
+        let made_at_ms = i64::try_from(now.0).unwrap_or(i64::MAX);
+        let (created_at, digest) = (statement.created_at, statement.digest.clone());
+        last.write(&scope, &LastStatement { created_at, made_at_ms, digest, usage: statement.usage })?;
     }
     if let Some(file) = &args.output {
         errln!("ichido report: wrote {}, digest {}", file.display(), statement.digest);

@@ -151,7 +151,7 @@ fn statement_is_a_page_without_scripts_and_a_table_for_spreadsheets() {
     }
     let csv = report(dir.path(), db, &["--format", "csv"]);
     let lines: Vec<&str> = csv.exits_with(0).stdout.lines().collect();
-    assert_eq!(lines[0].split(',').last(), Some("cost"));
+    assert_eq!(lines[0].split(',').next_back(), Some("cost"));
     assert!(lines.iter().any(|line| line.contains(",'=cmd(),") && line.ends_with(",1234.5")), "{lines:?}");
     let empty =
         Run::of(command(dir.path()).args(["report", "usage", "--month", "2024-01"]).output().unwrap());

@@ -7,13 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use ichido_core::{Timestamp, to_hex};
+use ichido_core::to_hex;
 use ichido_delivery::disk::{self, Disk};
 use ichido_meter::statement::Usage;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::statement::{Scope, Statement};
+use super::scope::Scope;
 use ichido_serve::Failure;
 
 const PREFIX: &str = "usage_";
@@ -61,16 +61,10 @@ impl LastStatements {
     }
 
     /// Remembers a statement instead of the one before.
-    pub(super) fn write(&self, scope: &Scope, statement: &Statement, now: Timestamp) -> Result<(), Failure> {
-        let last = LastStatement {
-            created_at: statement.created_at.clone(),
-            made_at_ms: i64::try_from(now.0).unwrap_or(i64::MAX),
-            digest: statement.digest.clone(),
-            usage: statement.usage.clone(),
-        };
+    pub(super) fn write(&self, scope: &Scope, last: &LastStatement) -> Result<(), Failure> {
         let written = || -> std::io::Result<()> {
             disk::create_private_dir(&self.dir)?;
-            Disk::default().replace(&self.dir, &name(scope), &serde_json::to_vec(&last)?)?;
+            Disk::default().replace(&self.dir, &name(scope), &serde_json::to_vec(last)?)?;
             self.forget_oldest()
         };
         written().map_err(|error| {

@@ -6,11 +6,12 @@ use ichido_core::{Timestamp, error_chain};
 use ichido_export::{Difference, Reconciled, State};
 use ichido_meter::budget::BudgetStatus;
 use ichido_meter::repeats::{Repeats, RepeatsQuery};
-use ichido_meter::statement::{Changes, Month, Total, Usage, compare};
+use ichido_meter::statement::{Changes, Total, Usage, compare};
 use ichido_meter::{Budget, Store};
 use serde::{Deserialize, Serialize};
 
 use super::last_statements::LastStatement;
+use super::scope::Scope;
 use crate::output;
 use ichido_serve::Failure;
 
@@ -18,14 +19,6 @@ const KIND: &str = "usage";
 const VERSION: u32 = 1;
 /// The most differences of reconciliations that are listed. All are counted.
 const DIFFERENCES_MAX: usize = 1_000;
-
-/// What a statement is about.
-#[derive(Clone, Debug)]
-pub(super) struct Scope {
-    pub(super) tenant: String,
-    pub(super) month: Month,
-    pub(super) app: Option<String>,
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Statement {
