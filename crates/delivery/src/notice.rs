@@ -6,13 +6,14 @@
 //!
 //! ```text
 //! data/notices/                               0700
-//!   notice_20250118T120530Z_<16 hex>.json     0600: waiting to be sent
+//!   notice_20250118T120530Z_<16 hex>.json     0600: waiting to be sent; `.sent-slack.json` if Slack has it already
 //!   .inflight/<pid>-<start>/                  being sent by that process, which locks the file `lock` in it
 //!   .outages/outage_<16 hex>.json             an outage that was announced and is not over
 //! ```
 //!
-//! Waiting notices are sent as one message (a *digest*) through the first channel that accepts it: Slack, then e-mail,
-//! or the log if neither is configured. If no channel accepts it, the next process tries again.
+//! Every configured channel gets every notice: Slack, e-mail, a webhook and a command, or the log if none of them is
+//! configured. A channel gets what waits for it as one message (a *digest*). If it does not accept the message, this or
+//! the next process tries that channel again.
 //!
 //! # Usage
 //!
@@ -30,16 +31,22 @@
 //! ```
 
 mod channel;
+mod command;
 mod digest;
 mod drain;
 mod email;
 mod event;
+mod file_name;
+mod message;
 mod outage;
 mod outbox;
+mod post;
 mod settings;
 mod slack;
+mod taken;
+mod webhook;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,14 +55,17 @@ use ichido_core::Clock;
 use ichido_settings::Invalid;
 use tokio::sync::Notify;
 
-pub use channel::{Channel, Failure, Log, Message};
+pub use channel::{Channel, Failure, Log};
+pub use command::Command;
 pub use digest::Digest;
 pub use drain::{Drained, Timing};
 pub use email::Email;
 pub use event::{Event, Failed, Notice};
+pub use message::{ListedNotice, Message};
 pub use outbox::waiting;
-pub use settings::{EmailSettings, Settings};
+pub use settings::{CommandSettings, EmailSettings, Settings, WebhookSettings};
 pub use slack::Slack;
+pub use webhook::Webhook;
 
 use crate::disk::Disk;
 use crate::time::iso_seconds;
@@ -72,12 +82,19 @@ pub struct Notices {
     channels: Vec<channel::ChannelState>,
     clock: Arc<dyn Clock>,
     /// Notices that could not be written. They are lost with this process, so they are sent first.
-    in_memory: Mutex<Vec<Notice>>,
+    in_memory: Mutex<Vec<InMemory>>,
     /// Outages without a mark on disk, and when they began.
     unmarked: Mutex<HashMap<String, String>>,
     wake: Notify,
     turn: tokio::sync::Mutex<()>,
     timing: Timing,
+}
+
+/// A notice that could not be written, and the channels that have it.
+#[derive(Debug, Clone)]
+struct InMemory {
+    notice: Notice,
+    sent: BTreeSet<String>,
 }
 
 impl Notices {
@@ -135,7 +152,7 @@ impl Notices {
             tracing::error!(%error, dir = %self.outbox.dir().display(), "cannot write a notice to the outbox");
             let mut in_memory = self.in_memory();
             if in_memory.len() < IN_MEMORY_MAX {
-                in_memory.push(notice);
+                in_memory.push(InMemory { notice, sent: BTreeSet::new() });
             }
         }
         self.wake.notify_one();
@@ -147,12 +164,12 @@ impl Notices {
         self.outbox.waiting()
     }
 
-    fn in_memory(&self) -> MutexGuard<'_, Vec<Notice>> {
+    fn in_memory(&self) -> MutexGuard<'_, Vec<InMemory>> {
         self.in_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The configured channels in their order: Slack, then e-mail.
+/// The configured channels.
 pub fn channels(
     settings: &Settings,
     roots: &TlsRoots,
@@ -164,6 +181,12 @@ pub fn channels(
     }
     if let Some(email) = &settings.email {
         channels.push(Box::new(Email::new(email, roots)?));
+    }
+    if let Some(webhook) = &settings.webhook {
+        channels.push(Box::new(Webhook::new(webhook, roots, clock.clone())?));
+    }
+    if let Some(command) = &settings.command {
+        channels.push(Box::new(Command::new(command.clone())));
     }
     Ok(channels)
 }

@@ -162,6 +162,16 @@ pub struct Raw {
     /// The sender of notices.
     #[schemars(extend("x-env" = "NOTIFY_EMAIL_FROM"))]
     pub notify_email_from: String,
+    /// A webhook that gets notices as JSON.
+    #[schemars(extend("x-env" = "NOTIFY_WEBHOOK_URL", "x-env-only" = true))]
+    pub notify_webhook_url: Option<Secret>,
+    /// The bearer token for `NOTIFY_WEBHOOK_URL`.
+    #[schemars(extend("x-env" = "NOTIFY_WEBHOOK_TOKEN", "x-env-only" = true))]
+    pub notify_webhook_token: Option<Secret>,
+    /// A program that gets notices as JSON on standard input, and its arguments, separated by spaces. It runs without a
+    /// shell.
+    #[schemars(extend("x-env" = "NOTIFY_COMMAND"))]
+    pub notify_command: String,
 }
 
 /// `EXTERNAL_API_ENVELOPE`
@@ -210,6 +220,9 @@ impl Default for Raw {
             smtp_url: None,
             notify_email_to: String::new(),
             notify_email_from: String::new(),
+            notify_webhook_url: None,
+            notify_webhook_token: None,
+            notify_command: String::new(),
         }
     }
 }

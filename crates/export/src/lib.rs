@@ -33,7 +33,9 @@ pub use self::calendar::{Calendar, Days, PeriodRange, RequestedDays};
 pub use self::collect::{Collected, RejectedRow};
 pub use self::export::Export;
 pub use self::plan::{Action, Outgoing, Plan, plan};
-pub use self::reconcile::{Difference, Findings, Receiver, reconcile};
+pub use self::reconcile::{
+    Difference, Findings, Others, Receiver, Reconciled, ReconciledPeriod, reconcile, reconcile_jsonl,
+};
 pub use self::report::Report;
 pub use self::schedule::Scheduled;
 pub use self::state::{Content, FoundSent, SentRecords, State, Watermark};

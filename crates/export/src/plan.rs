@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use ichido_usage::{Profile, Record};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::state::{Content, SentRecords};
 
@@ -66,7 +66,7 @@ pub enum Action {
 }
 
 /// The sums of a record, for reports.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     /// Requests.
     pub requests: u64,

@@ -1,22 +1,29 @@
 //! Compares what the source has, what was sent, and what the receiver counted, by period and record.
 
 mod receiver;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 use ichido_delivery::store::{BatchDir, Layout};
+use jiff::civil::Date;
 use rust_decimal::Decimal;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::calendar::{Days, PeriodRange};
+use super::collect::Collected;
 use super::export::Export;
+use super::jsonl;
 use super::pending;
 use super::plan::Sums;
-use super::state::Content;
+use super::state::{Content, State};
+use crate::settings::Dify;
 use ichido_serve::Failure;
 
 pub use self::receiver::Receiver;
+pub use self::stored::{Reconciled, ReconciledPeriod};
 
 /// The result of a reconciliation.
 #[derive(Debug, Default, Serialize)]
@@ -58,7 +65,7 @@ pub struct Side {
 }
 
 /// A record on which the sides differ.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The name of the period.
     pub period: String,
@@ -78,7 +85,7 @@ pub struct Difference {
 }
 
 /// How the sides differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
     /// In the source, but not sent.
@@ -131,7 +138,18 @@ struct Undelivered {
     failed: HashSet<String>,
 }
 
-/// Compares the given days, or all exported ones.
+/// What is compared with the source.
+#[derive(Clone, Copy, Debug)]
+pub struct Others<'a> {
+    /// What was sent.
+    pub state: &'a State,
+    /// What was counted.
+    pub receiver: &'a Receiver,
+    /// What is undelivered.
+    pub layout: &'a Layout,
+}
+
+/// Compares the given days of Dify, or all exported ones.
 pub fn reconcile<'a>(
     export: &'a mut Export,
     days: Option<Days>,
@@ -143,20 +161,49 @@ pub fn reconcile<'a>(
             Some(days) => days,
             None => exported_days(export)?,
         };
-        let undelivered = Undelivered { spool: pending::ids(layout)?, failed: failed_ids(layout)? };
+        let state = export.state.clone();
+        let others = Others { state: &state, receiver, layout };
+        let undelivered = Undelivered::read(layout)?;
         let mut findings = Findings { receiver_answers: true, ..Findings::default() };
         for range in export.settings.calendar.periods(days)? {
             let collected = export.collect(&range).await?;
-            let source = collected.records.iter();
-            let sides = Sides {
-                source: source
-                    .map(|record| (record.metadata.source_event_id.clone(), Content::of(record)))
-                    .collect(),
-                sent: export.state.sent(&range.name())?.records,
-                counted: receiver.records(range.first).await?,
-            };
-            findings.receiver_answers &= sides.counted.is_some();
-            findings.add(&range, &sides, &undelivered);
+            findings.compare(&range, &collected, &others, &undelivered).await?;
+        }
+        Ok(findings)
+    })
+}
+
+/// Compares the usage events in files: the given days, or those that the files contain.
+pub fn reconcile_jsonl<'a>(
+    files: &'a [PathBuf],
+    settings: &'a Dify,
+    days: Option<Days>,
+    others: Others<'a>,
+) -> BoxFuture<'a, Result<Findings, Failure>> {
+    Box::pin(async move {
+        if let Some(watermark) = others.state.watermark()? {
+            watermark.check_rules(&settings.rules())?;
+        }
+        let mut read = jsonl::read(files, settings)?;
+        if let Some(days) = days {
+            let mut found: BTreeMap<Date, Collected> =
+                read.into_iter().map(|(range, collected)| (range.first, collected)).collect();
+            // A requested period that the files do not contain is missing from the source.
+            let ranges = settings.calendar.periods(days)?.into_iter();
+            read = ranges
+                .map(|range| {
+                    let collected = found.remove(&range.first);
+                    (range, collected.unwrap_or_default())
+                })
+                .collect();
+        }
+        if read.is_empty() {
+            return Err(Failure::usage("the files contain no usage events: there is nothing to compare"));
+        }
+        let undelivered = Undelivered::read(others.layout)?;
+        let mut findings = Findings { receiver_answers: true, ..Findings::default() };
+        for (range, collected) in read {
+            findings.compare(&range, &collected, &others, &undelivered).await?;
         }
         Ok(findings)
     })
@@ -180,7 +227,34 @@ fn failed_ids(layout: &Layout) -> Result<HashSet<String>, Failure> {
     Ok(ids)
 }
 
+impl Undelivered {
+    fn read(layout: &Layout) -> Result<Self, Failure> {
+        Ok(Self { spool: pending::ids(layout)?, failed: failed_ids(layout)? })
+    }
+}
+
 impl Findings {
+    /// Compares one period.
+    async fn compare(
+        &mut self,
+        range: &PeriodRange,
+        collected: &Collected,
+        others: &Others<'_>,
+        undelivered: &Undelivered,
+    ) -> Result<(), Failure> {
+        let source = collected.records.iter();
+        let sides = Sides {
+            source: source
+                .map(|record| (record.metadata.source_event_id.clone(), Content::of(record)))
+                .collect(),
+            sent: others.state.sent(&range.name())?.records,
+            counted: others.receiver.records(range.first).await?,
+        };
+        self.receiver_answers &= sides.counted.is_some();
+        self.add(range, &sides, undelivered);
+        Ok(())
+    }
+
     fn add(&mut self, range: &PeriodRange, sides: &Sides, undelivered: &Undelivered) {
         let period = range.name();
         let found = compare(&period, sides, undelivered);

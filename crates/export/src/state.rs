@@ -4,6 +4,7 @@
 //! data/export/lock                     held by the running export; contains its pid and start time
 //! data/export/watermark.json           the last day of which everything was delivered or spooled, and the rules
 //! data/export/sent/2025-11-29.jsonl    what was sent of this period: event id, content hash, sums
+//! data/export/reconciled.json          what the last reconciliation of each period found
 //! ```
 //!
 //! Files are written like the spool's: mode 0600 in 0700, synced and atomic. The file of a period is written when
@@ -21,6 +22,7 @@ use ichido_core::Timestamp;
 use ichido_delivery::disk::{self, Disk};
 use ichido_usage::Record;
 use jiff::civil::Date;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -204,6 +206,32 @@ impl State {
         let text = serde_json::to_string_pretty(watermark)
             .map_err(|error| Failure::internal(format!("cannot write the watermark: {error}")))?;
         self.write(&self.dir, WATERMARK, text.as_bytes())
+    }
+
+    /// Reads a JSON file of at most `bytes_max` bytes, if it exists.
+    pub(crate) fn document<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<T>, Failure> {
+        let path = self.dir.join(name);
+        match disk::read_regular(&path, bytes_max) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(document) => Ok(Some(document)),
+                Err(_) => Err(unreadable(&path, "it is malformed")),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable(&path, &error.to_string())),
+        }
+    }
+
+    /// Writes a JSON file.
+    pub(crate) fn set_document(&self, name: &str, document: &impl Serialize) -> Result<(), Failure> {
+        let failed = |error| Failure::usage(format!("cannot prepare {}: {error}", self.dir.display()));
+        disk::create_private_dir(&self.dir).map_err(failed)?;
+        let text = serde_json::to_vec(document)
+            .map_err(|error| Failure::internal(format!("cannot write {name}: {error}")))?;
+        self.write(&self.dir, name, &text)
     }
 
     /// Reads what was sent of a period.

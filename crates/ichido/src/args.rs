@@ -24,7 +24,9 @@ pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, FilterArgs, KeyArgs, LedgerArgs, LedgerVerb, ResolveArgs, State};
-pub(crate) use report::{PeriodArgs, ReportArgs, ReportVerb};
+pub(crate) use report::{
+    PeriodArgs, ReportArgs, ReportUsageArgs, ReportVerb, StatementFormat, StatementLanguage,
+};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, HealthArgs, MeterArgs, RunArgs};
 pub(crate) use trace::TraceArgs;
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs};
@@ -48,6 +50,7 @@ Examples:
   ichido spool list                                 list batches that are not delivered yet
   ichido export dify --yesterday                    export the usage of Dify
   ichido meter                                      receive usage records, and count each one once
+  ichido report usage --month 2026-11               state what was counted in a month
   ichido ledger list --state in-doubt               list claims whose outcome nobody knows
   ichido ledger resolve order-17 --as done          record what happened
   ichido events show Ev0PV52K21                     show when an event was first seen
@@ -119,7 +122,7 @@ pub(crate) enum Command {
     /// Follow one record, batch, key or request through everything that is recorded about it.
     #[command(after_long_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
-    /// Report figures about a period.
+    /// Report figures about a period: how delivery did, what was used.
     #[command(after_long_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
     /// List and verify what operators did.
@@ -184,9 +187,19 @@ pub(crate) struct Common {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  ichido check
+  ichido check --config ichido.toml --json
+  ichido check --notify          send a test notice through every configured channel
+
+Exit codes: 0 every check passed; 1 a check failed; 2 invalid settings.")]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Send a test notice through every configured channel.
+    #[arg(long)]
+    pub(crate) notify: bool,
 }
 
 impl Common {

@@ -1,5 +1,7 @@
 //! `ichido check`: checks the settings and the connections.
 
+mod notices;
+
 use std::io::Write;
 
 use ichido_delivery::store::{BatchDir, Layout};
@@ -10,7 +12,7 @@ use serde::Serialize;
 use crate::args::CheckArgs;
 use crate::components::admin_port;
 use crate::components::ledger::holder;
-use crate::delivery::{Connections, NO_CHANNEL};
+use crate::delivery::Connections;
 use crate::output;
 use crate::settings::Settings;
 use ichido_admin::operator::Operator;
@@ -69,6 +71,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     {
         report.add("delivery", Verdict::Failed, failure.to_string());
     }
+    notices::check(&settings, args.notify, &mut report).await;
     if settings.has("export.dify") {
         check_export(&settings, &mut report).await;
     }
@@ -262,7 +265,7 @@ async fn check_meter(settings: &Settings, report: &mut Report) {
 /// Checks the settings of the sender, counts undelivered batches, and connects to the receiver. Sends nothing.
 async fn check_delivery(process: &Settings, report: &mut Report) -> Result<(), Failure> {
     let settings = process.delivery()?;
-    let connections = Connections::open(process, &settings)?;
+    Connections::open(process, &settings)?;
     let endpoint = &settings.transport.endpoint;
     let (batch_size, origin) = (settings.batch_size, endpoint.origin());
     let layout = Layout::new(&settings.data_dir);
@@ -282,10 +285,6 @@ async fn check_delivery(process: &Settings, report: &mut Report) -> Result<(), F
         settings.data_dir.display()
     );
     report.add("delivery", if failed == 0 { Verdict::Ok } else { Verdict::Warning }, detail);
-    match connections.has_channels() {
-        true => report.add("notices", Verdict::Ok, "sent by Slack or e-mail".to_owned()),
-        false => report.add("notices", Verdict::Warning, NO_CHANNEL.to_owned()),
-    }
     let url = endpoint.url();
     let reached = match url.host_str().zip(url.port_or_known_default()) {
         Some((host, port)) => try_connect(&origin, host, port).await,

@@ -104,7 +104,7 @@ async fn dispatch(command: &Command, progress: &MultiProgress, log: Reader) -> R
         Command::Ledger(args) => ledger::run(args).await,
         Command::Events(args) => events::run(args).await,
         Command::Trace(args) => trace::run(args).await,
-        Command::Report(args) => report::run(args),
+        Command::Report(args) => report::run(args).await,
         Command::Audit(args) => audit::run(args),
         Command::Claims(args) => claims::run(args, log).await,
         Command::Meter(args) => meter::run(args, log).await,

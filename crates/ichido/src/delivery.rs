@@ -20,8 +20,8 @@ use crate::settings::Settings as ProcessSettings;
 use ichido_serve::{ExitClass, Failure};
 
 /// The warning if nobody would be notified of a batch in failed.
-pub(crate) const NO_CHANNEL: &str =
-    "no notification channel is configured: notices go to the log only (set SLACK_WEBHOOK_URL or SMTP_URL)";
+pub(crate) const NO_CHANNEL: &str = "no notification channel is configured: notices go to the log only (set SLACK_WEBHOOK_URL, SMTP_URL, \
+     NOTIFY_WEBHOOK_URL or NOTIFY_COMMAND)";
 
 /// The connections to the outside: the receiver, and the channels for notices.
 pub(crate) struct Connections {
@@ -30,11 +30,6 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Whether notices go anywhere besides the log.
-    pub(crate) fn has_channels(&self) -> bool {
-        !self.channels.is_empty()
-    }
-
     /// Reads the files that the settings name. Connects to nothing, and changes nothing.
     pub(crate) fn open(process: &ProcessSettings, settings: &Settings) -> Result<Self, Failure> {
         let notices = process.notices()?;

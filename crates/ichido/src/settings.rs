@@ -151,6 +151,11 @@ impl Settings {
         self.check("meter", meter::Settings::check)
     }
 
+    /// What a command needs that reads the meter's database itself.
+    pub(crate) fn meter_reading(&self) -> Result<meter::Reading, Failure> {
+        self.check("meter", meter::Reading::check)
+    }
+
     /// The settings of the export.
     pub(crate) fn export(&self) -> Result<export::Dify, Failure> {
         let allow_http_loopback = self.raw_delivery()?.allow_http_loopback;

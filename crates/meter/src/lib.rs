@@ -8,21 +8,26 @@
 //! times, concurrently and in any order, and counts once. Sums are exact, and currencies are never added together.
 
 pub mod access;
+mod announcement;
 pub mod batch;
+pub mod budget;
 pub mod csv;
 pub mod fault;
 pub mod http;
 mod open;
 pub mod outcome;
 mod postgres;
+pub mod repeats;
 pub mod report;
 pub mod rules;
 pub mod settings;
 mod sqlite;
+pub mod statement;
 pub mod store;
 
 pub use self::access::Access;
 pub use self::batch::Batch;
+pub use self::budget::Budget;
 pub use self::http::{Service, service};
 pub use self::open::open;
 pub use self::outcome::Outcome;

@@ -22,8 +22,10 @@ use ichido_usage::Profile;
 
 use self::count::Statements;
 use self::error::classify;
+use crate::announcement::Announcement;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{FoundRecord, Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Grain, Options, Receipt, Result, Store};
 
@@ -130,6 +132,19 @@ impl Store for Postgres {
     async fn find(&self, tenant: &str, event_id: &str) -> Result<Option<FoundRecord>> {
         let connection = self.connection(queries::OPERATION).await?;
         queries::find(&connection, &self.schema, Grain::of(self.profile), tenant, event_id).await
+    }
+
+    async fn repeats(&self, query: &RepeatsQuery) -> Result<Repeats> {
+        queries::repeats(&self.connection(queries::OPERATION).await?, &self.schema, query).await
+    }
+
+    async fn announced(&self, month: &str) -> Result<Vec<Announcement>> {
+        queries::announced(&self.connection(queries::OPERATION).await?, &self.schema, month).await
+    }
+
+    async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()> {
+        let client = self.connection(queries::OPERATION).await?;
+        queries::note_announced(&client, &self.schema, announcement, at).await
     }
 
     async fn check(&self) -> Result<()> {

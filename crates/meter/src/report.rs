@@ -40,7 +40,7 @@ impl GroupBy {
 }
 
 /// A query for a report.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReportQuery {
     /// The tenant.
     pub tenant: String,
@@ -50,6 +50,10 @@ pub struct ReportQuery {
     pub to: Option<Date>,
     /// What to group by; if empty, the report is one sum per currency and aggregation method.
     pub group_by: Vec<GroupBy>,
+    /// Only records of this app.
+    pub app: Option<String>,
+    /// Count the records of each group that were written after this time, in milliseconds since the epoch.
+    pub written_after: Option<i64>,
 }
 
 /// Days as text that sorts like the days.
@@ -109,6 +113,9 @@ pub struct Group {
     pub total_tokens: i64,
     /// The cost, as text with all its digits, so that no reader turns it into a float.
     pub cost_actual: String,
+    /// The number of records that were written after the time in the query.
+    #[serde(skip)]
+    pub written_after: i64,
 }
 
 impl Group {

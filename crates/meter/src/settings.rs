@@ -1,5 +1,7 @@
 //! The settings of the meter: `[meter]`, the environment, and the tenants' tokens, which are never in the file.
 
+mod budgets;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +14,9 @@ use ichido_usage::named_enum::UnknownName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use self::budgets::{RawBudget, check_budgets};
 use crate::access::{Access, Tokens};
+use crate::budget::Budget;
 
 /// Checked settings of the meter.
 #[derive(Debug)]
@@ -31,6 +35,21 @@ pub struct Settings {
     pub body_max_bytes: usize,
     /// How long batches may take after SIGTERM.
     pub shutdown: Duration,
+    /// What may be used in a month.
+    pub budgets: Vec<Budget>,
+}
+
+/// What a command needs that reads the meter's database itself.
+#[derive(Debug)]
+pub struct Reading {
+    /// Where records are counted.
+    pub database: Database,
+    /// The profile that the database was created for.
+    pub profile: Profile,
+    /// The tenants whose tokens are known here.
+    pub tenants: Vec<String>,
+    /// What may be used in a month.
+    pub budgets: Vec<Budget>,
 }
 
 /// Where records are counted. The URL may hold a password.
@@ -65,6 +84,8 @@ pub struct Raw {
     /// How long connections and batches in progress may take after SIGTERM, in seconds.
     #[schemars(range(min = 0, max = 3_600))]
     shutdown_seconds: u64,
+    /// What may be used in a month; notices are sent at 80 % and 100 %.
+    budgets: Vec<RawBudget>,
 }
 
 impl Default for Raw {
@@ -79,6 +100,7 @@ impl Default for Raw {
             tls_key_file: None,
             body_max_bytes: 16 << 20,
             shutdown_seconds: 30,
+            budgets: Vec::new(),
         }
     }
 }
@@ -94,19 +116,38 @@ impl Settings {
     /// Checks the section.
     pub fn check(raw: Raw) -> Result<Self, Invalid> {
         let listen = address("meter.listen", &raw.listen)?;
-        let profile = raw.profile.parse().map_err(|error: UnknownName| {
-            Invalid::new("meter.profile", format!("must be one of {}", error.known.join(", ")))
-        })?;
+        let access = access(listen, raw.tokens, raw.tokens_file)?;
         Ok(Self {
             listen,
             database: Database::check(raw.db)?,
-            profile,
-            access: access(listen, raw.tokens, raw.tokens_file)?,
+            profile: profile(&raw.profile)?,
+            budgets: check_budgets(&raw.budgets, &access.tenants())?,
+            access,
             tls: tls::server_config("meter", raw.tls_cert_file, raw.tls_key_file)?,
             body_max_bytes: raw.body_max_bytes,
             shutdown: Duration::from_secs(raw.shutdown_seconds),
         })
     }
+}
+
+impl Reading {
+    /// Checks what reading needs. The tokens of the tenants are secrets of the server, so they may be missing here.
+    pub fn check(raw: Raw) -> Result<Self, Invalid> {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let tenants = access(loopback, raw.tokens, raw.tokens_file)?.tenants();
+        Ok(Self {
+            database: Database::check(raw.db)?,
+            profile: profile(&raw.profile)?,
+            budgets: check_budgets(&raw.budgets, &tenants)?,
+            tenants,
+        })
+    }
+}
+
+fn profile(text: &str) -> Result<Profile, Invalid> {
+    text.parse().map_err(|error: UnknownName| {
+        Invalid::new("meter.profile", format!("must be one of {}", error.known.join(", ")))
+    })
 }
 
 impl Database {
@@ -215,6 +256,17 @@ mod tests {
             ("tokens_file = \"/nonexistent\"", "meter.tokens_file: cannot read /nonexistent"),
             (tokens.as_str(), "entry 2"),
             ("tokens = \"a=hunter2\"", "tokens"),
+            ("[[meter.budgets]]\napp = \"a\"", "meter.budgets[0]: sets no limit"),
+            ("[[meter.budgets]]\nmonth_cost = \"100\"", "meter.budgets[0].currency: is missing"),
+            (
+                "[[meter.budgets]]\nmonth_cost = \"x\"\ncurrency = \"USD\"",
+                "meter.budgets[0].month_cost: must be a decimal",
+            ),
+            (
+                "[[meter.budgets]]\nmonth_cost = \"1\"\ncurrency = \"usd\"",
+                "meter.budgets[0].currency: must be three",
+            ),
+            ("[[meter.budgets]]\nmonth_tokens = 0", "meter.budgets[0].month_tokens: must be more than 0"),
         ] {
             let message = check(text, None).unwrap_err();
             assert!(message.contains(word), "{text}: {message}");

@@ -21,8 +21,10 @@ use async_trait::async_trait;
 use self::blocking::blocking;
 use self::queries::Readers;
 use self::writer::Writer;
+use crate::announcement::Announcement;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{FoundRecord, Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Grain, Options, Receipt, Result, Store};
 
@@ -76,6 +78,21 @@ impl Store for Sqlite {
     async fn find(&self, tenant: &str, event_id: &str) -> Result<Option<FoundRecord>> {
         let (grain, tenant, event_id) = (self.grain, tenant.to_owned(), event_id.to_owned());
         self.readers.read(move |connection| queries::find(connection, grain, &tenant, &event_id)).await
+    }
+
+    async fn repeats(&self, query: &RepeatsQuery) -> Result<Repeats> {
+        let query = query.clone();
+        self.readers.read(move |connection| queries::repeats(connection, &query)).await
+    }
+
+    async fn announced(&self, month: &str) -> Result<Vec<Announcement>> {
+        let month = month.to_owned();
+        self.readers.read(move |connection| queries::announced(connection, &month)).await
+    }
+
+    async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()> {
+        let (file, announcement) = (self.file.clone(), announcement.clone());
+        blocking(move || schema::note_announced(&file, &announcement, at)).await?
     }
 
     async fn check(&self) -> Result<()> {

@@ -9,9 +9,11 @@ use ichido_usage::Profile;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::announcement::Announcement;
 use crate::batch::Batch;
 use crate::fault::Fault;
 use crate::outcome::Outcome;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::rules::Revision;
 
@@ -45,6 +47,15 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Returns the record with this event id.
     async fn find(&self, tenant: &str, event_id: &str) -> Result<Option<FoundRecord>>;
+
+    /// Returns how many records of a month arrived that were already counted.
+    async fn repeats(&self, query: &RepeatsQuery) -> Result<Repeats>;
+
+    /// Returns the notices about budgets that were announced for a month.
+    async fn announced(&self, month: &str) -> Result<Vec<Announcement>>;
+
+    /// Notes that a notice about a budget was announced. Noting it again changes nothing.
+    async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()>;
 
     /// Checks that the database works.
     async fn check(&self) -> Result<()>;

@@ -208,6 +208,10 @@ fn row_of(notice: &Notice, t: &Translations) -> Vec<Markup> {
         Event::SpoolFull { reason } => (t.notice_full, reason.clone()),
         Event::InvalidInput { count, reason } => (t.notice_invalid_input, format!("{count}: {reason}")),
         Event::Anomaly { text, .. } => (t.notice_anomaly, text.clone()),
+        Event::Budget { tenant, app, month, threshold, used, limit, unit } => {
+            let of = app.as_deref().unwrap_or(tenant);
+            (t.notice_budget, format!("{of}, {month}: {used} / {limit} {unit} ({threshold} %)"))
+        }
         Event::Recovered { outage, since } => (t.notice_recovered, format!("{outage} ({since})")),
     };
     let at = parse_iso(&notice.at).map_or_else(|| html! { (notice.at) }, time);

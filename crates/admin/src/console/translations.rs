@@ -452,9 +452,12 @@ translations! {
     notice_full: "spool full", "スプールの容量不足";
     notice_invalid_input: "invalid input", "不正な入力";
     notice_anomaly: "anomaly", "異常検知";
+    notice_budget: "budget", "予算";
     notice_recovered: "recovered", "復旧";
     channel_log: "log", "ログ";
     channel_email: "email", "メール";
+    channel_webhook: "webhook", "Webhook";
+    channel_command: "command", "コマンド";
     result_delivered: "Everything was delivered.", "すべて送信しました。";
     result_not_delivered: "Not everything was delivered. See the recent passes.", "送信できなかったものがあります。最近の配送処理を確認してください。";
     result_nothing_sent: "There was nothing to send.", "再送するものはありませんでした。";
@@ -490,6 +493,12 @@ translations! {
     app: "App", "アプリ";
     user: "User", "ユーザー";
     not_specified: "(not specified)", "（指定なし）";
+    budgets: "Budgets", "予算";
+    budget_used: "Used", "使用量";
+    budget_limit: "Budget", "予算額・上限";
+    budget_part: "Share used", "消化率";
+    budget_tokens: "tokens", "トークン";
+    all_apps: "(all apps)", "（すべてのアプリ）";
     csv: "Download CSV", "CSV をダウンロード";
     component_meter: "Meter", "メーター";
 
@@ -585,6 +594,8 @@ impl Translations {
         match name {
             "slack" => "Slack",
             "email" => self.channel_email,
+            "webhook" => self.channel_webhook,
+            "command" => self.channel_command,
             "log" => self.channel_log,
             other => other,
         }

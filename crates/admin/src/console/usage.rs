@@ -1,5 +1,6 @@
 //! Usage that the meter has counted: by day and model, by app, and by user.
 
+mod budgets;
 mod chart;
 
 use axum::Router;
@@ -108,6 +109,7 @@ impl UsageFilter<'_> {
             from: Some(self.from),
             to: Some(self.to),
             group_by: by.to_vec(),
+            ..report::ReportQuery::default()
         };
         self.store.report(&query).await.map_err(|error| error.to_string())
     }
@@ -126,6 +128,10 @@ async fn show(view: View, State(context): State<UsageContext>, Query(query): Que
         Ok(reports) => reports,
         Err(why) => return view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
     };
+    let budgets = match budgets::read(&context.usage, &filter.tenant, filter.to).await {
+        Ok(budgets) => budgets,
+        Err(why) => return view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
+    };
     let methods = methods(&sums);
     let method = methods.iter().find(|method| **method == query.method).or(methods.first()).cloned();
     let of = |groups: Vec<Group>| -> Vec<Group> {
@@ -137,6 +143,7 @@ async fn show(view: View, State(context): State<UsageContext>, Query(query): Que
     let body = html! {
         (form(&context.usage, &filter, &methods, method.as_deref(), t))
         (figures(&sums, duplicates, t))
+        (budgets::section(&budgets, t))
         @if models.is_empty() { p.empty { (t.no_usage) } } @else {
             (chart.draw(t, &by_day(&models, t)))
             p { a href=(csv_href(&filter, method.as_deref())) { (t.csv) } }

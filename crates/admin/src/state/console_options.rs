@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ichido_meter::Store;
+use ichido_meter::{Budget, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,12 +39,13 @@ pub enum Bodies {
 pub struct UsageSource {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) tenants: Vec<String>,
+    pub(crate) budgets: Vec<Budget>,
 }
 
 impl UsageSource {
     /// Creates the source from the meter's store.
-    pub fn new(store: Arc<dyn Store>, tenants: Vec<String>) -> Self {
-        Self { store, tenants }
+    pub fn new(store: Arc<dyn Store>, tenants: Vec<String>, budgets: Vec<Budget>) -> Self {
+        Self { store, tenants, budgets }
     }
 
     /// Closes the store, for a command that opened it.

@@ -1,19 +1,12 @@
 //! The channels that notices are sent through.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A message, the same for every channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// One line.
-    pub subject: String,
-    /// Several lines.
-    pub text: String,
-}
+use super::message::Message;
 
 /// Why a channel did not accept a message. The reason contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,8 +33,13 @@ pub enum Failure {
 /// again.
 #[async_trait::async_trait]
 pub trait Channel: Send + Sync + Debug {
-    /// The name used in logs and metrics.
+    /// The name used in logs, metrics and file names: lower-case letters, the same in every version.
     fn name(&self) -> &'static str;
+
+    /// Where messages go, without secrets.
+    fn describe(&self) -> String {
+        self.name().to_owned()
+    }
 
     /// Whether operators see the message without looking for it.
     fn reaches_operators(&self) -> bool {
@@ -72,16 +70,26 @@ impl Channel for Log {
     }
 }
 
-/// A channel, and the time before which it must not be used.
+/// A channel, and when it may be used.
 #[derive(Debug)]
 pub(super) struct ChannelState {
     channel: Box<dyn Channel>,
+    /// The channel asked for a pause until then.
     not_before: Mutex<Option<Instant>>,
+    pace: Mutex<Pace>,
+}
+
+/// When a daemon uses a channel again. Commands do not wait.
+#[derive(Debug, Default)]
+struct Pace {
+    next: Option<Instant>,
+    /// The pause after the last failure.
+    pause: Option<Duration>,
 }
 
 impl ChannelState {
     pub(super) fn new(channel: Box<dyn Channel>) -> Self {
-        Self { channel, not_before: Mutex::default() }
+        Self { channel, not_before: Mutex::default(), pace: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -90,6 +98,27 @@ impl ChannelState {
 
     pub(super) fn reaches_operators(&self) -> bool {
         self.channel.reaches_operators()
+    }
+
+    /// When a daemon may use the channel. `None` for now.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.pace().next.filter(|next| *next > Instant::now())
+    }
+
+    /// The channel accepted a message: the next one follows after `window`.
+    pub(super) fn accepted(&self, window: Duration) {
+        *self.pace() = Pace { next: Some(Instant::now() + window), pause: None };
+    }
+
+    /// The channel failed: each pause is twice as long as the one before.
+    pub(super) fn failed(&self, first_pause: Duration, pause_max: Duration) {
+        let mut pace = self.pace();
+        let pause = pace.pause.map_or(first_pause, |pause| (pause * 2).min(pause_max));
+        *pace = Pace { next: Some(Instant::now() + pause), pause: Some(pause) };
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Retries until the message is accepted or refused, or the deadline leaves no time for another attempt.

@@ -4,29 +4,38 @@
 
 use std::fmt::Write;
 
-use super::channel::Message;
+use ichido_core::to_hex;
+use sha2::{Digest as _, Sha256};
+
 use super::event::{Event, Failed, Notice};
+use super::message::{ListedNotice, Message};
 
 /// How many notices of each kind are described in detail.
 const DETAILED_MAX: usize = 5;
+/// How many notices are listed for programs.
+const LISTED_MAX: usize = 100;
 /// The most characters of a text from elsewhere.
 const TEXT_CHARS_MAX: usize = 400;
 
 /// The notices in a message.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Digest {
     parts: [Part; KINDS],
     first: Option<String>,
     last: Option<String>,
+    /// The number of notices, of which the first are listed.
+    notices: u64,
+    listed: Vec<ListedNotice>,
+    ids: Sha256,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 struct Part {
     count: u64,
     shown: Vec<String>,
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 /// In the order of the message: singular, plural, and where to find the rest.
 const LABELS: [(&str, &str, &str); KINDS] = [
     ("lane held", "lanes held", "see the log"),
@@ -35,13 +44,19 @@ const LABELS: [(&str, &str, &str); KINDS] = [
     ("batch expired and failed", "batches expired and failed", "run `ichido failed list`"),
     ("invalid input item", "invalid input items", "run `ichido failed list`"),
     ("anomaly", "anomalies", "run `ichido events anomalies`"),
+    ("budget notice", "budget notices", "run `ichido report usage`"),
     ("recovery", "recoveries", "see the log"),
     ("unreadable notice", "unreadable notices", "see data/notices/*.unreadable"),
 ];
 
 impl Digest {
     /// Adds a notice.
-    pub fn add(&mut self, notice: &Notice) {
+    pub fn add(&mut self, id: &str, notice: &Notice) {
+        self.notices += 1;
+        self.ids.update(id);
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push(ListedNotice::new(id.to_owned(), notice, line(notice)));
+        }
         if self.first.as_ref().is_none_or(|first| notice.at < *first) {
             self.first = Some(notice.at.clone());
         }
@@ -55,14 +70,16 @@ impl Digest {
             Event::Expired(_) => (3, 1),
             Event::InvalidInput { count, .. } => (4, count),
             Event::Anomaly { .. } => (5, 1),
-            Event::Recovered { .. } => (6, 1),
+            Event::Budget { .. } => (6, 1),
+            Event::Recovered { .. } => (7, 1),
         };
         self.count_and_show(kind, count, || line(notice));
     }
 
     /// Adds a notice file that could not be read.
     pub fn add_unreadable(&mut self, file: &str) {
-        self.count_and_show(7, 1, || file.to_owned());
+        self.ids.update(file);
+        self.count_and_show(8, 1, || file.to_owned());
     }
 
     /// The number of notices.
@@ -90,7 +107,15 @@ impl Digest {
                 let _ = writeln!(text, "- and {more} more: {}", labels.2);
             }
         }
-        Message { subject, text }
+        Message {
+            id: to_hex(&self.ids.clone().finalize())[..16].to_owned(),
+            subject,
+            text,
+            first_at: self.first.clone(),
+            last_at: self.last.clone(),
+            count: self.notices,
+            notices: self.listed.clone(),
+        }
     }
 
     fn count_and_show(&mut self, kind: usize, count: u64, line: impl FnOnce() -> String) {
@@ -117,6 +142,11 @@ fn line(notice: &Notice) -> String {
             Some(link) => format!("{}: {link}", plain(text)),
             None => format!("{}; run `{}`", plain(text), plain(command)),
         },
+        Event::Budget { tenant, app, month, threshold, used, limit, unit } => {
+            let of = app.as_ref().map_or_else(String::new, |app| format!("app {}, ", plain(app)));
+            let (tenant, unit) = (plain(tenant), plain(unit));
+            format!("{of}tenant {tenant}: {used} of {limit} {unit} used in {month} ({threshold} % reached)")
+        }
         Event::Recovered { outage, since } => {
             format!("{}: recovered at {} (outage since {since})", plain(outage), notice.at)
         }

@@ -11,7 +11,8 @@ use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{AsyncTransport, Tokio1Executor};
 use secrecy::ExposeSecret;
 
-use super::channel::{Channel, Failure, Message};
+use super::channel::{Channel, Failure};
+use super::message::Message;
 use super::settings::{EmailSettings, Encryption};
 use crate::invalid::invalid;
 use crate::redact::Redactor;
@@ -83,6 +84,15 @@ impl Email {
 impl Channel for Email {
     fn name(&self) -> &'static str {
         "email"
+    }
+
+    fn describe(&self) -> String {
+        let others = self.to.len().saturating_sub(1);
+        let to = self.to.first().map(|to| to.email.to_string()).unwrap_or_default();
+        match others {
+            0 => format!("e-mail to {to}"),
+            others => format!("e-mail to {to} and {others} more"),
+        }
     }
 
     async fn send(&self, message: &Message) -> Result<(), Failure> {

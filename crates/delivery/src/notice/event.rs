@@ -52,6 +52,24 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         link: Option<String>,
     },
+    /// A month's usage has reached a part of a budget.
+    Budget {
+        /// The tenant.
+        tenant: String,
+        /// The app, if the budget is for one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        app: Option<String>,
+        /// The month, as in `2026-11`.
+        month: String,
+        /// The part that was reached, in percent.
+        threshold: u8,
+        /// What was used, as an exact decimal.
+        used: String,
+        /// What may be used.
+        limit: String,
+        /// `tokens`, or the currency.
+        unit: String,
+    },
     /// An announced outage is over.
     Recovered {
         /// The outage.
@@ -59,6 +77,22 @@ pub enum Event {
         /// When it was first announced.
         since: String,
     },
+}
+
+impl Event {
+    /// The name of the kind, in messages for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "failed",
+            Self::Expired(_) => "expired",
+            Self::Held { .. } => "held",
+            Self::SpoolFull { .. } => "spool_full",
+            Self::InvalidInput { .. } => "invalid_input",
+            Self::Anomaly { .. } => "anomaly",
+            Self::Budget { .. } => "budget",
+            Self::Recovered { .. } => "recovered",
+        }
+    }
 }
 
 /// A failed batch: the fields that its notice must contain.

@@ -1,9 +1,9 @@
 //! Notices on disk: one file each, complete or absent.
 //!
 //! A file is written and synced in the process's directory, and then renamed into the outbox. Its name is derived
-//! from its time and content, so identical notices are one file. Taking and putting back are renames. A removal is
-//! not synced: if a sent notice comes back after a power failure, it is sent twice, which is better than not at
-//! all.
+//! from its time and content, so identical notices are one file. Taking, putting back, and noting that a channel has the
+//! notice are renames. Neither they nor a removal are synced: if a sent notice comes back after a power failure, it is
+//! sent twice, which is better than not at all.
 
 use std::fs;
 use std::io;
@@ -13,13 +13,12 @@ use ichido_core::{Timestamp, to_hex};
 use sha2::{Digest as _, Sha256};
 
 use super::event::Notice;
+use super::file_name::FileName;
 use crate::disk::{self, Disk, already_exists, ignore_missing};
 use crate::process_dir::{self, ProcessDir};
 
-const PREFIX: &str = "notice_";
 /// Prefix of the marks of outages.
 pub(super) const OUTAGE_PREFIX: &str = "outage_";
-const SUFFIX: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 /// Larger files are not ours.
 pub(super) const NOTICE_BYTES_MAX: u64 = 256 * 1024;
@@ -37,8 +36,7 @@ pub(super) struct Outbox {
 
 /// The content of a file.
 pub(super) enum Found {
-    /// A notice, and its id.
-    Notice(String, Notice),
+    Notice { file: FileName, id: String, notice: Box<Notice> },
     Unreadable(String),
 }
 
@@ -74,9 +72,8 @@ impl Outbox {
     /// Writes a notice, and returns its id. Writing it again changes nothing.
     pub(super) fn put(&self, notice: &Notice) -> io::Result<String> {
         let bytes = serde_json::to_vec(notice)?;
-        let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
         let id = id(&bytes);
-        let name = format!("{PREFIX}{time}_{id}{SUFFIX}");
+        let name = FileName::new(&notice.at, &id).to_string();
         let temp = self.disk.write_temp(self.process_dir(), &name, &bytes)?;
         match self.disk.rename_new(&temp, &self.dir.join(&name)) {
             Ok(()) => {}
@@ -90,21 +87,21 @@ impl Outbox {
         Ok(id)
     }
 
-    /// Takes waiting notices, oldest first, and passes each to `see`. Returns the files that this process has now.
-    pub(super) fn take(&self, mut see: impl FnMut(Found)) -> io::Result<Vec<String>> {
+    /// Takes waiting notices, oldest first, and passes each to `see`. This process has their files now.
+    pub(super) fn take(&self, mut see: impl FnMut(Found)) -> io::Result<()> {
         self.recover()?;
         // An earlier drain of this process that was cancelled has left its files here.
-        let mut taken: Vec<String> =
-            disk::file_names(self.process_dir())?.into_iter().filter(|name| is_notice(name)).collect();
-        let mut waiting: Vec<String> =
-            disk::file_names(&self.dir)?.into_iter().filter(|name| is_notice(name)).collect();
-        waiting.sort_unstable();
-        for name in waiting {
+        let mut taken = notices_in(self.process_dir())?;
+        let mut waiting = notices_in(&self.dir)?;
+        // New ones first: while one channel is down, what only that channel lacks must not keep them from the others.
+        waiting.sort_unstable_by(|one, other| (one.sent.len(), one).cmp(&(other.sent.len(), other)));
+        for file in waiting {
             if taken.len() >= TAKEN_MAX {
                 break;
             }
+            let name = file.to_string();
             match self.disk.rename(&self.dir.join(&name), &self.process_dir().join(&name)) {
-                Ok(()) => taken.push(name),
+                Ok(()) => taken.push(file),
                 // Another process has taken it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -112,13 +109,10 @@ impl Outbox {
         }
         taken.sort_unstable();
         taken.dedup();
-        let mut readable = Vec::with_capacity(taken.len());
-        for name in taken {
+        for file in taken {
+            let name = file.to_string();
             match read_with_id(&self.process_dir().join(&name)) {
-                Ok((id, notice)) => {
-                    see(Found::Notice(id, notice));
-                    readable.push(name);
-                }
+                Ok((id, notice)) => see(Found::Notice { file, id, notice: Box::new(notice) }),
                 // Another drain of this process, which was cancelled while it took files, has finished.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
@@ -129,19 +123,24 @@ impl Outbox {
                 }
             }
         }
-        Ok(readable)
+        Ok(())
     }
 
-    /// Removes files that were taken.
-    pub(super) fn remove(&self, taken: &[String]) -> io::Result<()> {
-        taken
-            .iter()
-            .try_for_each(|name| self.disk.remove(&self.process_dir().join(name)).or_else(ignore_missing))
+    /// Notes which channels have a notice that was taken: gives its file another name.
+    pub(super) fn rename_taken(&self, before: &FileName, after: &FileName) -> io::Result<()> {
+        let dir = self.process_dir();
+        self.disk.rename(&dir.join(before.to_string()), &dir.join(after.to_string()))
     }
 
-    /// Puts files back that were taken.
-    pub(super) fn put_back(&self, taken: &[String]) -> io::Result<()> {
-        taken.iter().try_for_each(|name| self.rename_back(&self.process_dir().join(name), name))
+    /// Removes a file that was taken.
+    pub(super) fn remove(&self, taken: &FileName) -> io::Result<()> {
+        self.disk.remove(&self.process_dir().join(taken.to_string())).or_else(ignore_missing)
+    }
+
+    /// Puts a file back that was taken.
+    pub(super) fn put_back(&self, taken: &FileName) -> io::Result<()> {
+        let name = taken.to_string();
+        self.rename_back(&self.process_dir().join(&name), &name)
     }
 
     pub(super) fn waiting(&self) -> io::Result<u64> {
@@ -184,15 +183,13 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let process_dirs = disk::file_names(&inflight)?.into_iter().map(|name| inflight.join(name));
     let mut files = Vec::new();
     for place in std::iter::once(dir.to_owned()).chain(process_dirs) {
-        files.extend(
-            disk::file_names(&place)?.into_iter().filter(|name| is_notice(name)).map(|name| place.join(name)),
-        );
+        files.extend(notices_in(&place)?.into_iter().map(|file| place.join(file.to_string())));
     }
     Ok(files)
 }
 
-fn is_notice(name: &str) -> bool {
-    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+fn notices_in(dir: &Path) -> io::Result<Vec<FileName>> {
+    Ok(disk::file_names(dir)?.iter().filter_map(|name| FileName::parse(name)).collect())
 }
 
 fn read_with_id(path: &Path) -> io::Result<(String, Notice)> {

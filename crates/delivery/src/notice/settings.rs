@@ -19,6 +19,26 @@ pub struct Settings {
     pub slack: Option<SecretString>,
     /// The mail server and its mailboxes.
     pub email: Option<EmailSettings>,
+    /// The webhook that gets JSON.
+    pub webhook: Option<WebhookSettings>,
+    /// The program that gets JSON.
+    pub command: Option<CommandSettings>,
+}
+
+/// A webhook that gets JSON.
+#[derive(Debug, Clone)]
+pub struct WebhookSettings {
+    pub(super) url: SecretString,
+    /// Scheme, host and port: the rest may be a secret.
+    pub(super) origin: String,
+    pub(super) token: Option<SecretString>,
+}
+
+/// A program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSettings {
+    pub(super) program: String,
+    pub(super) args: Vec<String>,
 }
 
 /// A mail server and its mailboxes.
@@ -50,7 +70,10 @@ impl Settings {
             text.filter(|text| !text.is_empty())
         };
         let loopback = raw.allow_http_loopback;
-        let slack = secret(&raw.slack_webhook_url).map(|url| webhook(url, loopback)).transpose()?;
+        let slack = secret(&raw.slack_webhook_url)
+            .map(|url| url_of("slack_webhook_url", url, loopback))
+            .transpose()?;
+        let slack = slack.map(|(url, _)| url);
         let (to, from) = (given(Some(&raw.notify_email_to)), given(Some(&raw.notify_email_from)));
         let email = match (secret(&raw.smtp_url), to, from) {
             (None, None, None) => None,
@@ -71,22 +94,66 @@ impl Settings {
                 ));
             }
         };
-        Ok(Self { slack, email })
+        let token = secret(&raw.notify_webhook_token);
+        let webhook = webhook(secret(&raw.notify_webhook_url), token, loopback)?;
+        Ok(Self { slack, email, webhook, command: command(&raw.notify_command)? })
     }
 }
 
-fn webhook(text: String, allow_loopback: bool) -> Result<SecretString, Invalid> {
+fn webhook(
+    url: Option<String>,
+    token: Option<String>,
+    allow_loopback: bool,
+) -> Result<Option<WebhookSettings>, Invalid> {
+    if let Some(token) = &token {
+        let wrong = |reason: &str| Err(invalid("notify_webhook_token", reason));
+        match () {
+            () if url.is_none() => return wrong("is set, but NOTIFY_WEBHOOK_URL is not"),
+            () if token.len() < SECRET_BYTES_MIN => return wrong("must have at least 4 characters"),
+            () if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                return wrong("must be visible ASCII");
+            }
+            () => {}
+        }
+    }
+    let Some(url) = url else { return Ok(None) };
+    let (url, origin) = url_of("notify_webhook_url", url, allow_loopback)?;
+    Ok(Some(WebhookSettings { url, origin, token: token.map(SecretString::from) }))
+}
+
+/// A program that is named by a path must exist, so that a mistake is noticed before the first notice.
+fn command(text: &str) -> Result<Option<CommandSettings>, Invalid> {
+    let mut words = text.split_whitespace().map(str::to_owned);
+    let Some(program) = words.next() else { return Ok(None) };
+    if program.contains('/') && !std::path::Path::new(&program).is_file() {
+        let problem =
+            format!("{program} is not a file; set the path of a program, and its arguments after spaces");
+        return Err(invalid("notify_command", problem));
+    }
+    Ok(Some(CommandSettings { program, args: words.collect() }))
+}
+
+/// The URL of a webhook, and its origin.
+fn url_of(
+    setting: &'static str,
+    text: String,
+    allow_loopback: bool,
+) -> Result<(SecretString, String), Invalid> {
     let text = SecretString::from(text);
-    let wrong = |reason: &str| invalid("slack_webhook_url", reason);
+    let wrong = |reason: &str| invalid(setting, reason);
     let url = Url::parse(text.expose_secret()).map_err(|_| wrong("is not a URL"))?;
     let plain = url.scheme() == "http" && allow_loopback && is_loopback(&url);
     if url.scheme() != "https" && !plain {
-        return Err(wrong("must start with https://"));
+        return Err(wrong(match is_loopback(&url) {
+            true => "must start with https:// (on loopback, set EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on)",
+            false => "must start with https://",
+        }));
     }
     if url.host().is_none() || !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("must have a host and no user"));
     }
-    Ok(text)
+    let origin = url.origin().ascii_serialization();
+    Ok((text, origin))
 }
 
 fn email(url: &str, to: &str, from: &str, allow_loopback: bool) -> Result<EmailSettings, Invalid> {

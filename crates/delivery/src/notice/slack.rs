@@ -1,67 +1,28 @@
-//! Slack, through an incoming webhook. Its URL is a secret.
+//! Slack, through an incoming webhook.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use ichido_core::{Clock, error_chain};
+use http::HeaderMap;
+use ichido_core::Clock;
 use ichido_settings::Invalid;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
-use super::channel::{Channel, Failure, Message};
-use crate::invalid::invalid;
-use crate::redact::Redactor;
+use super::channel::{Channel, Failure};
+use super::message::Message;
+use super::post::Post;
 use crate::tls_roots::TlsRoots;
 
 /// Slack shows about 40,000 characters; nobody reads that many.
 const TEXT_CHARS_MAX: usize = 12_000;
-const ERROR_BODY_BYTES_MAX: usize = 1_024;
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that a server may delay a notice.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 /// An incoming webhook.
 #[derive(Debug)]
-pub struct Slack {
-    client: reqwest::Client,
-    url: SecretString,
-    redactor: Redactor,
-    clock: Arc<dyn Clock>,
-}
+pub struct Slack(Post);
 
 impl Slack {
     /// Creates a channel to the webhook at `url`, which [`super::Settings`] has validated.
     pub fn new(url: SecretString, roots: &TlsRoots, clock: Arc<dyn Clock>) -> Result<Self, Invalid> {
-        let client = client(roots, url.expose_secret().starts_with("http:"))?;
-        let mut redactor = Redactor::default();
-        redactor.add(url.expose_secret());
-        if let Ok(parsed) = url::Url::parse(url.expose_secret()) {
-            // An error may contain only the path, or a segment of it.
-            redactor.add(parsed.path());
-            parsed
-                .path_segments()
-                .into_iter()
-                .flatten()
-                .filter(|part| part.len() >= 8)
-                .for_each(|part| redactor.add(part));
-        }
-        Ok(Self { client, url, redactor, clock })
-    }
-
-    fn retryable(&self, error: reqwest::Error) -> Failure {
-        let error = error.without_url();
-        Failure::Retryable { reason: self.redactor.text(&error_chain(&error)), retry_after: None }
-    }
-
-    fn retry_after(&self, response: &reqwest::Response) -> Option<Duration> {
-        let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
-        if let Ok(seconds) = text.parse() {
-            return Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
-        }
-        let date = httpdate::parse_http_date(text).ok()?;
-        let now = std::time::UNIX_EPOCH + Duration::from_millis(self.clock.now().0);
-        Some(date.duration_since(now).unwrap_or_default().min(RETRY_AFTER_MAX))
+        Post::new("slack_webhook_url", url, roots, clock).map(Self)
     }
 }
 
@@ -71,36 +32,13 @@ impl Channel for Slack {
         "slack"
     }
 
+    fn describe(&self) -> String {
+        "Slack".to_owned()
+    }
+
     async fn send(&self, message: &Message) -> Result<(), Failure> {
         let body = serde_json::json!({ "text": slack_text(message) }).to_string();
-        let request = self
-            .client
-            .post(self.url.expose_secret())
-            .header(CONTENT_TYPE, "application/json")
-            .timeout(TIMEOUT)
-            .body(body);
-        let mut response = request.send().await.map_err(|error| self.retryable(error))?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(());
-        }
-        let retry_after = self.retry_after(&response);
-        let mut error_body = Vec::new();
-        while let Ok(Some(chunk)) = response.chunk().await {
-            error_body.extend_from_slice(&chunk);
-            if error_body.len() >= ERROR_BODY_BYTES_MAX {
-                error_body.truncate(ERROR_BODY_BYTES_MAX);
-                break;
-            }
-        }
-        let reason = format!("HTTP {status} {}", self.redactor.bytes(&error_body)).trim_end().to_owned();
-        Err(match status {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-                Failure::Retryable { reason, retry_after }
-            }
-            status if status.is_server_error() => Failure::Retryable { reason, retry_after },
-            _ => Failure::Refused { reason },
-        })
+        self.0.send(body, HeaderMap::new()).await
     }
 }
 
@@ -112,18 +50,4 @@ fn slack_text(message: &Message) -> String {
     }
     let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!("*{}*\n{}", escape(&message.subject), escape(text.trim_end()))
-}
-
-/// Like the client that sends batches: TLS 1.2 or later, no redirects, no built-in retries.
-fn client(roots: &TlsRoots, plain: bool) -> Result<reqwest::Client, Invalid> {
-    let tls =
-        roots.client().map_err(|_| invalid("slack_webhook_url", "cannot be used: TLS cannot be set up"))?;
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .https_only(!plain)
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .no_proxy()
-        .build()
-        .map_err(|_| invalid("slack_webhook_url", "cannot be used: the HTTP client cannot be set up"))
 }

@@ -41,13 +41,18 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Takes waiting notices, as a drain does.
-fn taken(notices: &Notices) -> (Digest, Vec<String>) {
+fn taken(notices: &Notices) -> (Digest, Vec<file_name::FileName>) {
     let mut digest = Digest::default();
-    let files = notices.outbox.take(|found| match found {
-        outbox::Found::Notice(_, notice) => digest.add(&notice),
+    let mut files = Vec::new();
+    let taken = notices.outbox.take(|found| match found {
+        outbox::Found::Notice { file, id, notice } => {
+            digest.add(&id, &notice);
+            files.push(file);
+        }
         outbox::Found::Unreadable(file) => digest.add_unreadable(&file),
     });
-    (digest, files.unwrap())
+    taken.unwrap();
+    (digest, files)
 }
 
 #[test]
@@ -111,7 +116,7 @@ fn notices_taken_by_a_process_are_recovered_only_after_it_has_ended() {
     drop(first);
     let (digest, files) = taken(&second);
     assert_eq!(digest.count(), 3);
-    second.outbox.remove(&files).unwrap();
+    files.iter().for_each(|file| second.outbox.remove(file).unwrap());
     assert_eq!(second.waiting().unwrap(), 0);
     assert_eq!(
         disk::file_names(&dir.path().join(".inflight")).unwrap().len(),
@@ -157,9 +162,9 @@ fn thousands_of_notices_are_counted_in_one_message() {
     let mut digest = Digest::default();
     for number in 0..5_000 {
         let at = format!("2025-01-25T09:30:{:02}Z", number % 60);
-        digest.add(&Notice { at, event: failed(number) });
+        digest.add("id", &Notice { at, event: failed(number) });
     }
-    digest.add(&Notice { at: "2025-01-25T09:31:00Z".to_owned(), event: held() });
+    digest.add("id", &Notice { at: "2025-01-25T09:31:00Z".to_owned(), event: held() });
     let message = digest.message();
     assert_eq!(message.subject, "ichido: 1 lane held, 5000 batches failed");
     assert!(
@@ -183,7 +188,7 @@ fn thousands_of_notices_are_counted_in_one_message() {
 fn text_from_a_server_stays_on_one_line() {
     let mut digest = Digest::default();
     let reason = format!("a\r\nSubject: b\n{}", "x".repeat(10_000));
-    digest.add(&Notice { at: String::new(), event: Event::Held { lane: "l".to_owned(), reason } });
+    digest.add("id", &Notice { at: String::new(), event: Event::Held { lane: "l".to_owned(), reason } });
     let text = digest.message().text;
     assert!(text.contains("l: a  Subject: b x") && text.len() < 1_000, "{text}");
 }
@@ -337,6 +342,68 @@ fn settings_determine_how_the_mail_server_is_reached() {
         ("ops@example.com", "p@ss/w:rd")
     );
     assert_eq!(login.to.len(), 2);
+}
+
+#[test]
+fn invalid_webhook_or_command_is_named_and_not_echoed() {
+    let webhook = |url| ("NOTIFY_WEBHOOK_URL", url);
+    let token = |token| ("NOTIFY_WEBHOOK_TOKEN", token);
+    for (values, setting) in [
+        (&[webhook("http://hunter2.example/x")][..], "delivery.notify_webhook_url: must start with https://"),
+        (
+            &[webhook("http://127.0.0.1/hunter2")],
+            "delivery.notify_webhook_url: must start with https:// (on loopback, set",
+        ),
+        (&[webhook("https://u:hunter2@x/y")], "delivery.notify_webhook_url: must have a host and no user"),
+        (&[token("hunter2")], "delivery.notify_webhook_token: is set, but NOTIFY_WEBHOOK_URL is not"),
+        (
+            &[webhook("https://x/"), token("hun")],
+            "delivery.notify_webhook_token: must have at least 4 characters",
+        ),
+        (&[webhook("https://x/"), token("hunter 2")], "delivery.notify_webhook_token: must be visible ASCII"),
+        (
+            &[("NOTIFY_COMMAND", "/nonexistent/page --x")],
+            "delivery.notify_command: /nonexistent/page is not a file",
+        ),
+    ] {
+        let error = read(values, false).unwrap_err();
+        assert!(error.starts_with(setting) && !error.contains("hunter2"), "{error}");
+    }
+    let settings =
+        read(&[webhook("https://hooks.example/secret"), ("NOTIFY_COMMAND", " /bin/true  a b ")], false);
+    let settings = settings.unwrap();
+    assert_eq!(settings.webhook.unwrap().origin, "https://hooks.example");
+    let command =
+        CommandSettings { program: "/bin/true".to_owned(), args: vec!["a".to_owned(), "b".to_owned()] };
+    assert_eq!(settings.command, Some(command));
+}
+
+#[test]
+fn message_for_programs_has_the_documented_fields() {
+    let mut digest = Digest::default();
+    let at = "2025-01-25T09:30:00Z".to_owned();
+    digest.add("n1", &Notice { at: at.clone(), event: failed(7) });
+    for number in 0..150 {
+        let reason = "x".repeat(10_000);
+        digest.add("n2", &Notice { at: at.clone(), event: Event::InvalidInput { count: number, reason } });
+    }
+    let json = digest.message().to_json();
+    assert_eq!((&json["schema"], &json["count"], &json["omitted"]), (&1.into(), &151.into(), &51.into()));
+    assert_eq!(json["notices"].as_array().unwrap().len(), 100);
+    assert_eq!((&json["first_at"], &json["last_at"]), (&at.as_str().into(), &at.as_str().into()));
+    let first = &json["notices"][0];
+    assert_eq!(
+        (&first["id"], &first["event"], &first["at"]),
+        (&"n1".into(), &"failed".into(), &at.as_str().into())
+    );
+    let details = serde_json::json!({
+        "file_path": "data/failed/failed_20250125T093000Z_000000000007.json",
+        "last_error": "HTTP 503 Service Unavailable", "first_attempt": "2025-01-18T12:05:30Z", "retry_count": 10,
+        "batch_idempotency_key": format!("{:064}", 7), "records": 100,
+    });
+    assert_eq!(first["details"], details);
+    assert_eq!(json["notices"][1]["event"], "invalid_input");
+    assert!(json.to_string().len() < 400_000, "details are shortened");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Notices from the outbox to operators: a webhook and a mail server on real sockets with real TLS, killed
 //! processes, and processes that share an outbox.
 
+mod channels;
 mod draining;
 mod email;
 mod processes;
@@ -89,4 +90,11 @@ fn mail_at(scheme: &str, port: u16) -> [(&'static str, String); 3] {
         ("NOTIFY_EMAIL_TO", "first@example.com, 二人目 <second@example.com>".to_owned()),
         ("NOTIFY_EMAIL_FROM", "ichido@example.com".to_owned()),
     ]
+}
+
+/// How many notices with this in their name processes have taken.
+fn taken(dir: &Path, part: &str) -> usize {
+    let processes = std::fs::read_dir(dir.join(".inflight")).unwrap();
+    let files = processes.flat_map(|process| std::fs::read_dir(process.unwrap().path()).unwrap());
+    files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().contains(part)).count()
 }

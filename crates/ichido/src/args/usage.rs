@@ -26,11 +26,13 @@ pub(super) const RECONCILE_EXAMPLES: &str = "\
 Examples:
   ichido reconcile                                    every exported day
   ichido reconcile --from 2025-11-01 --to 2025-11-30 --json
+  ichido reconcile --jsonl usage.jsonl                the days in a file that ichido export jsonl has sent
 
-Compares, for each day, the usage in Dify, what was sent, and what the receiver counted (GET on EXTERNAL_API_ENDPOINT,
-with the query API of the meter).
+Compares, for each day, the usage in Dify or in the files, what was sent, and what the receiver counted (GET on
+EXTERNAL_API_ENDPOINT, with the query API of the meter). data/export/reconciled.json keeps the last result of each day,
+for ichido report usage.
 
-Exit codes: 0 no differences; 1 differences; 2 invalid settings, or Dify or the receiver cannot be reached.";
+Exit codes: 0 no differences; 1 differences; 2 invalid settings, or the source or the receiver cannot be read.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
@@ -103,6 +105,9 @@ pub(crate) struct ReconcileArgs {
     pub(crate) common: Common,
     #[command(flatten)]
     pub(crate) days: DaysArgs,
+    /// Files of usage events to compare instead of Dify; - for standard input. Without --from, the days they contain.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) jsonl: Vec<PathBuf>,
 }
 
 impl ExportArgs {

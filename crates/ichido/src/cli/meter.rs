@@ -19,7 +19,7 @@ pub(super) async fn run(args: &MeterArgs, log: Reader) -> Result<(), Failure> {
     let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
     let described = bound.describe();
-    let meter = bound.open().await?;
+    let meter = bound.open(&settings, &stop).await?;
     let admin_port = admin_port::describe(admin.as_ref());
     log.report_start(&format!("ichido meter: listening on {described}, {admin_port}"));
     let readiness = Readiness::default().with("meter", Audience::Readyz, meter.probe());

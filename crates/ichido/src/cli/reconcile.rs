@@ -5,7 +5,11 @@ use ichido_delivery::store::Layout;
 use crate::args::ReconcileArgs;
 use crate::output;
 use crate::settings::Settings;
-use ichido_export::{Difference, Export, Findings, Receiver, RequestedDays, reconcile};
+use ichido_core::{Clock, SystemClock};
+use ichido_export::{
+    Difference, Export, Findings, Others, Receiver, Reconciled, RequestedDays, State, reconcile,
+    reconcile_jsonl,
+};
 use ichido_serve::Failure;
 
 pub(super) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
@@ -13,16 +17,28 @@ pub(super) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     let dify = settings.export()?;
     let of_delivery = settings.delivery()?;
     let receiver = Receiver::new(&of_delivery)?;
-    let mut export = Export::new(dify, &of_delivery.data_dir)?;
+    let (state, layout) = (State::new(&of_delivery.data_dir), Layout::new(&of_delivery.data_dir));
     let requested =
         RequestedDays { from: args.days.from.clone(), to: args.days.to.clone(), ..RequestedDays::default() };
-    let days = export.days(&requested)?;
-    let layout = Layout::new(&of_delivery.data_dir);
-    let findings = reconcile(&mut export, days, &receiver, &layout).await?;
+    let now = SystemClock::default().now();
+    let days = requested.days(&dify.calendar, now)?;
+    let findings = match args.jsonl.is_empty() {
+        true => {
+            let mut export = Export::new(dify, &of_delivery.data_dir)?;
+            reconcile(&mut export, days, &receiver, &layout).await?
+        }
+        false => {
+            let others = Others { state: &state, receiver: &receiver, layout: &layout };
+            reconcile_jsonl(&args.jsonl, &dify, days, others).await?
+        }
+    };
     match args.common.json {
         true => output::json(&findings)?,
         false => print(&findings),
     }
+    let mut reconciled = Reconciled::read(&state)?.unwrap_or_default();
+    reconciled.add(&findings, &output::time(now));
+    reconciled.write(&state)?;
     match findings.differences.len() {
         0 => Ok(()),
         found => Err(Failure::internal(output::count(found as u64, "difference found", "differences found"))),

@@ -1,6 +1,7 @@
 //! `ichido report`: figures about a period.
 
 mod slo;
+mod usage;
 
 use ichido_admin::slo::Days;
 use ichido_serve::Failure;
@@ -9,10 +10,11 @@ use jiff::civil::Date;
 use crate::args::{PeriodArgs, ReportArgs, ReportVerb};
 use crate::settings::Settings;
 
-pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &ReportArgs) -> Result<(), Failure> {
     let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
     match &args.verb {
         ReportVerb::Slo(slo) => slo::run(&settings, days(&slo.period)?, args.common.json),
+        ReportVerb::Usage(usage) => usage::run(&settings, usage, args.common.json).await,
     }
 }
 

@@ -149,7 +149,7 @@ impl Plan {
             components.push(component);
         }
         if let Some(bound) = self.meter {
-            let (component, usage, certificate) = bound.component(stop.clone()).await?;
+            let (component, usage, certificate) = bound.component(settings, stop.clone()).await?;
             parts.meter = certificate;
             console.usage = Some(usage);
             components.push(component);

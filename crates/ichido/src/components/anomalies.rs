@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use ichido_admin::ConsoleUrl;
 use ichido_core::Clock;
-use ichido_delivery::notice::{self, Event, Notices};
-use ichido_delivery::tls_roots::TlsRoots;
+use ichido_delivery::notice::Event;
 use ichido_history::anomalies::{AnomalySettings, Checked, Finding, Kind, check};
 use ichido_serve::Failure;
-use ichido_settings::Invalid;
 use metrics::counter;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::components::outbox::Outbox;
 use crate::settings::Settings;
 
 /// How often it looks whether another hour is complete.
@@ -33,15 +32,7 @@ pub(crate) fn start(settings: &Settings, stop: CancellationToken) -> Result<Opti
     for kind in Kind::ALL {
         counter!("ichido_anomalies_total", "kind" => kind.name()).increment(0);
     }
-    let delivery = settings.raw_delivery()?;
-    let outbox = Outbox {
-        dir: delivery.data_dir().join("notices"),
-        ca_file: delivery.ca_file.filter(|file| !file.is_empty()).map(PathBuf::from),
-        channels: settings.notices()?,
-        clock: history.clock.clone(),
-        stop: stop.clone(),
-        opened: None,
-    };
+    let outbox = Outbox::new(settings, history.clock.clone(), stop.clone())?;
     let console = settings.console.url.clone();
     let watch =
         Watch { dir: history.dir, clock: history.clock, settings: anomalies, console, outbox, failures: 0 };
@@ -108,7 +99,8 @@ impl Watch {
         }
         if !reported.is_empty() {
             let events = reported.iter().map(|finding| self.event(finding)).collect();
-            self.outbox.announce(events).await;
+            // If they are not on disk, they are sent from memory.
+            let _ = self.outbox.announce(events).await;
         }
         if let Err(error) = checked.done() {
             tracing::warn!(%error, dir = %self.dir.display(), "cannot note that an hour was checked");
@@ -128,59 +120,5 @@ impl Watch {
     fn link(&self, finding: &Finding) -> Option<String> {
         let link = self.console.as_ref()?.page(&finding.page);
         (link.len() <= LINK_BYTES_MAX).then_some(link)
-    }
-}
-
-/// The outbox of notices. It is opened for the first notice: a process without findings leaves no directory behind.
-struct Outbox {
-    dir: PathBuf,
-    ca_file: Option<PathBuf>,
-    channels: notice::Settings,
-    clock: Arc<dyn Clock>,
-    stop: CancellationToken,
-    opened: Option<(Arc<Notices>, JoinHandle<()>)>,
-}
-
-impl Outbox {
-    /// Sends what an earlier process could not send.
-    fn send_what_waits(&mut self) {
-        if notice::waiting(&self.dir, 0).is_ok_and(|(count, _)| count > 0) {
-            self.open();
-        }
-    }
-
-    async fn announce(&mut self, events: Vec<Event>) {
-        let Some(notices) = self.open() else { return };
-        // A failure is logged there, and the notices are sent from memory.
-        let announcing = move || events.into_iter().for_each(|event| drop(notices.announce(event)));
-        let _ = tokio::task::spawn_blocking(announcing).await;
-    }
-
-    fn open(&mut self) -> Option<Arc<Notices>> {
-        if self.opened.is_none() {
-            match self.try_open() {
-                Ok(notices) => {
-                    let (working, stop) = (notices.clone(), self.stop.clone());
-                    self.opened = Some((notices, tokio::spawn(async move { working.work(stop).await })));
-                }
-                Err(error) => tracing::error!(error, "cannot send notices of anomalies"),
-            }
-        }
-        self.opened.as_ref().map(|(notices, _)| notices.clone())
-    }
-
-    fn try_open(&self) -> Result<Arc<Notices>, String> {
-        let channels = || -> Result<_, Invalid> {
-            notice::channels(&self.channels, &TlsRoots::read(self.ca_file.as_deref())?, &self.clock)
-        };
-        let channels = channels().map_err(|invalid| invalid.to_string())?;
-        let notices = Notices::open(&self.dir, channels, self.clock.clone());
-        notices.map(Arc::new).map_err(|error| format!("{}: {error}", self.dir.display()))
-    }
-
-    async fn close(self) {
-        if let Some((_, working)) = self.opened {
-            let _ = working.await;
-        }
     }
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use ichido_core::SystemClock;
 use ichido_meter::http::ServiceOptions;
-use ichido_meter::{Access, Options, Service, Store};
+use ichido_meter::{Access, Budget, Options, Service, Store};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::components::budgets::BudgetWatch;
+use crate::settings::Settings as ProcessSettings;
 use ichido_admin::{Gate, UsageSource, serve_router};
 use ichido_core::error_chain;
 use ichido_meter::settings::Settings;
@@ -34,6 +36,8 @@ pub(crate) struct Meter {
     service: Service,
     store: Arc<dyn Store>,
     tenants: Vec<String>,
+    budgets: Vec<Budget>,
+    watch: Option<BudgetWatch>,
     gate: Option<Gate>,
     grace: Duration,
     certificate: Option<Certificate>,
@@ -61,7 +65,11 @@ impl Bound {
     }
 
     /// Opens the database, and creates what is missing.
-    pub(crate) async fn open(self) -> Result<Meter, Failure> {
+    pub(crate) async fn open(
+        self,
+        process: &ProcessSettings,
+        stop: &CancellationToken,
+    ) -> Result<Meter, Failure> {
         let Self { listener, settings } = self;
         let store = ichido_meter::open(settings.database.url(), Options { profile: settings.profile })
             .await
@@ -72,6 +80,7 @@ impl Bound {
             Access::Tokens(_) => None,
         };
         let tenants = settings.access.tenants();
+        let watch = BudgetWatch::new(process, &settings.budgets, store.clone(), stop)?;
         let service = ichido_meter::service(ServiceOptions {
             store: store.clone(),
             access: settings.access,
@@ -86,16 +95,18 @@ impl Bound {
         };
         let (tls, certificate) = settings.tls.map(|tls| Certificate::replaceable(&tls)).unzip();
         let listener = Listener { name: "meter", socket: listener, tls: tls.map(TlsAcceptor::from), limits };
-        Ok(Meter { listener, service, store, tenants, gate, grace: settings.shutdown, certificate })
+        let (budgets, grace) = (settings.budgets, settings.shutdown);
+        Ok(Meter { listener, service, store, tenants, budgets, watch, gate, grace, certificate })
     }
 
     /// Opens the meter as a component, and returns the usage that it counts, and its certificate.
     pub(crate) async fn component(
         self,
+        process: &ProcessSettings,
         stop: CancellationToken,
     ) -> Result<(Component, UsageSource, Option<Certificate>), Failure> {
         let summary = format!("meter listening on {}", self.describe());
-        let meter = self.open().await?;
+        let meter = self.open(process, &stop).await?;
         let (usage, certificate) = (meter.usage(), meter.certificate.clone());
         let probes = vec![("meter", Audience::Readyz, meter.probe())];
         let work = Box::pin(async move {
@@ -118,13 +129,17 @@ impl Meter {
 
     /// The counted usage, for the console.
     pub(crate) fn usage(&self) -> UsageSource {
-        UsageSource::new(self.store.clone(), self.tenants.clone())
+        UsageSource::new(self.store.clone(), self.tenants.clone(), self.budgets.clone())
     }
 
     /// Serves until `stop`, then finishes requests that are running and closes the database.
     pub(crate) async fn serve(self, stop: CancellationToken) {
-        let Self { listener, service, gate, grace, .. } = self;
+        let Self { listener, service, gate, grace, watch, .. } = self;
+        let watching = watch.map(|watch| tokio::spawn(watch.run(stop.clone())));
         let deadline = serve_router(listener, service.router.clone(), gate, stop, grace).await;
+        if let Some(watching) = watching {
+            let _ = watching.await;
+        }
         // Batches that were accepted are counted, even if their senders are gone.
         if tokio::time::timeout_at(deadline, service.close()).await.is_err() {
             tracing::warn!("batches were not counted in time; their senders will retry");

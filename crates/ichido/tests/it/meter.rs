@@ -1,10 +1,12 @@
 //! End-to-end tests of the meter: real processes, senders and databases.
 
+mod budgets;
 mod crashes;
 mod ingest;
 mod lifecycle;
 mod queries;
 mod sending;
+mod statements;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -50,7 +50,7 @@ pub(super) async fn usage(
         Some("csv") => true,
         Some(_) => return Err(problem::invalid_field("format", "must be json or csv")),
     };
-    let query = ReportQuery { tenant, from, to, group_by };
+    let query = ReportQuery { tenant, from, to, group_by, ..ReportQuery::default() };
     let rows = state.options.store.report(&query).await?;
     if as_csv {
         let mut response = csv::table(&csv_columns(&query), &rows).into_response();

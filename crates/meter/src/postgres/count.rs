@@ -13,6 +13,7 @@ use super::error::classify;
 use super::schema::in_schema;
 use crate::batch::{Batch, Entry, ValidRecord, to_i64};
 use crate::outcome::{Outcome, ReceiptSummary};
+use crate::repeats::repeats_of;
 use crate::rules::{Comparison, Revision, compare};
 use crate::store::{Error, Result, other_record};
 
@@ -33,6 +34,7 @@ pub(super) struct Statements {
     replace: String,
     touch: String,
     receipt: String,
+    repeats: String,
 }
 
 impl Statements {
@@ -73,6 +75,11 @@ impl Statements {
                        WHERE tenant = $1::text AND slot = ANY($2::text[])"),
             receipt: of("INSERT INTO ichido.receipts AS r VALUES ($1::text, $2::text, 1, $3::bigint, $4::text, $3, $4)
                          ON CONFLICT (tenant, batch) DO UPDATE SET times = r.times + 1, last_at = $3, last = $4"),
+            repeats: of("INSERT INTO ichido.repeats AS r
+                         SELECT $1::text, month, app_id, result, records, $2::bigint
+                         FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) AS given (month, app_id, result, records)
+                         ON CONFLICT (tenant, month, app_id, result)
+                         DO UPDATE SET records = r.records + excluded.records, last_at = excluded.last_at"),
         }
     }
 }
@@ -103,12 +110,36 @@ pub(super) async fn count(
     if !changes.touched.is_empty() {
         executor.query(&statements.touch, &[&batch.tenant, &changes.touched, &batch.exported_at]).await?;
     }
+    count_repeats(&executor, statements, batch, &outcomes).await?;
     if let Some(key) = &batch.key {
         let summary = ReceiptSummary::new(batch, &outcomes, profile).to_json();
         executor.query(&statements.receipt, &[&batch.tenant, key, &batch.received_at, &summary]).await?;
     }
     transaction.commit().await.map_err(fail)?;
     Ok(outcomes)
+}
+
+/// Counts the records that were already counted. Every batch locks these rows after those of its records and in the same
+/// order, so batches wait for each other but never deadlock.
+async fn count_repeats(
+    executor: &Executor<'_>,
+    statements: &Statements,
+    batch: &Batch,
+    outcomes: &[Outcome],
+) -> Result<()> {
+    let (mut months, mut apps, mut results, mut counts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for ((month, app, result), records) in repeats_of(batch, outcomes) {
+        months.push(month);
+        apps.push(app);
+        results.push(result);
+        counts.push(records);
+    }
+    if months.is_empty() {
+        return Ok(());
+    }
+    let values: [&(dyn ToSql + Sync); 6] =
+        [&batch.tenant, &batch.received_at, &months, &apps, &results, &counts];
+    executor.query(&statements.repeats, &values).await.map(drop)
 }
 
 /// A transaction, and how statements are sent in it.

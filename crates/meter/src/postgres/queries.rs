@@ -8,6 +8,8 @@ use tokio_postgres::types::{FromSql, ToSql};
 
 use super::error::classify;
 use super::schema::in_schema;
+use crate::announcement::Announcement;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{CountedRecord, FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Grain, Receipt, ReceiptEntry, Result, check_group_count};
 
@@ -34,13 +36,17 @@ pub(super) async fn report(client: &Client, schema: &str, query: &ReportQuery) -
     let name = if columns.contains(&"app_id") { "max(app_name)" } else { "NULL::text" };
     let sql = format!(
         "SELECT {shown}{name}, aggregation_method, currency, count(*), sum(request_count)::bigint,
-                sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(total_tokens)::bigint, sum(cost)::text
+                sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(total_tokens)::bigint, sum(cost)::text,
+                count(*) FILTER (WHERE received_at > $6::bigint)
          FROM ichido.records WHERE tenant = $1::text AND usage_date BETWEEN $2::text::date AND $3::text::date
+               AND ($5::text IS NULL OR app_id = $5)
          GROUP BY {list}aggregation_method, currency ORDER BY {list}aggregation_method, currency LIMIT $4::bigint"
     );
     let (from, to) = query.days();
     let limit = i64::try_from(GROUPS_MAX + 1).unwrap_or(i64::MAX);
-    let rows = query_rows(client, &in_schema(&sql, schema), &[&query.tenant, &from, &to, &limit]).await?;
+    let written_after = query.written_after.unwrap_or(i64::MAX);
+    let values: [&(dyn ToSql + Sync); 6] = [&query.tenant, &from, &to, &limit, &query.app, &written_after];
+    let rows = query_rows(client, &in_schema(&sql, schema), &values).await?;
     let groups = rows.iter().map(|row| {
         let mut group = Group::default();
         for (index, column) in columns.iter().enumerate() {
@@ -58,6 +64,7 @@ pub(super) async fn report(client: &Client, schema: &str, query: &ReportQuery) -
         group.output_tokens = get(row, at + 6)?;
         group.total_tokens = get(row, at + 7)?;
         group.cost_actual = money(get(row, at + 8)?)?;
+        group.written_after = get(row, at + 9)?;
         Ok(group)
     });
     check_group_count(groups.collect::<Result<_>>()?)
@@ -138,4 +145,42 @@ pub(super) async fn receipt(
         first: ReceiptEntry::new(OPERATION, get(row, 1)?, get(row, 2)?)?,
         last: ReceiptEntry::new(OPERATION, get(row, 3)?, get(row, 4)?)?,
     }))
+}
+
+pub(super) async fn repeats(client: &Client, schema: &str, query: &RepeatsQuery) -> Result<Repeats> {
+    let sql = "SELECT result, sum(records)::bigint FROM ichido.repeats
+               WHERE tenant = $1::text AND month = $2::text AND ($3::text IS NULL OR app_id = $3) GROUP BY result";
+    let values: [&(dyn ToSql + Sync); 3] = [&query.tenant, &query.month, &query.app];
+    let mut repeats = Repeats::default();
+    for row in query_rows(client, &in_schema(sql, schema), &values).await? {
+        repeats.add(get(&row, 0)?, get(&row, 1)?);
+    }
+    let since = "SELECT last_at FROM ichido.repeats WHERE tenant = '' AND result = 'since'";
+    let rows = query_rows(client, &in_schema(since, schema), &[]).await?;
+    repeats.since = rows.first().map(|row| get(row, 0)).transpose()?;
+    Ok(repeats)
+}
+
+pub(super) async fn announced(client: &Client, schema: &str, month: &str) -> Result<Vec<Announcement>> {
+    let sql = "SELECT budget, threshold FROM ichido.budget_notices WHERE month = $1::text";
+    let rows = query_rows(client, &in_schema(sql, schema), &[&month]).await?;
+    let announcements = rows.iter().map(|row| {
+        let threshold: i32 = get(row, 1)?;
+        let threshold = u8::try_from(threshold).map_err(|error| Error::corrupt(OPERATION, error))?;
+        Ok(Announcement { month: month.to_owned(), budget: get(row, 0)?, threshold })
+    });
+    announcements.collect()
+}
+
+pub(super) async fn note_announced(
+    client: &Client,
+    schema: &str,
+    announcement: &Announcement,
+    at: i64,
+) -> Result<()> {
+    let sql = "INSERT INTO ichido.budget_notices VALUES ($1::text, $2::text, $3::integer, $4::bigint)
+               ON CONFLICT DO NOTHING";
+    let Announcement { month, budget, threshold } = announcement;
+    let values: [&(dyn ToSql + Sync); 4] = [month, budget, &i32::from(*threshold), &at];
+    query_rows(client, &in_schema(sql, schema), &values).await.map(drop)
 }

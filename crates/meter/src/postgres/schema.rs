@@ -61,11 +61,31 @@ const TABLES: &str = r#"
     );
 "#;
 
+/// Tables that earlier versions did not have. Earlier versions ignore them.
+const LATER_TABLES: &str = r#"
+    CREATE TABLE ichido.repeats (
+        tenant text COLLATE "C" NOT NULL,
+        month text COLLATE "C" NOT NULL,
+        app_id text COLLATE "C" NOT NULL,
+        result text COLLATE "C" NOT NULL,
+        records bigint NOT NULL,
+        last_at bigint NOT NULL,
+        PRIMARY KEY (tenant, month, app_id, result)
+    );
+    CREATE TABLE ichido.budget_notices (
+        month text COLLATE "C" NOT NULL,
+        budget text COLLATE "C" NOT NULL,
+        threshold integer NOT NULL,
+        announced_at bigint NOT NULL,
+        PRIMARY KEY (month, budget, threshold)
+    );
+"#;
+
 /// Creates the tables if they do not exist.
 pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profile) -> Result<()> {
     let grain = Grain::of(profile);
     if recognize(&***connection, schema, grain).await? {
-        return Ok(());
+        return add_later_tables(connection, schema).await;
     }
     let fail = |error| classify(OPERATION, error);
     let transaction = connection.transaction().await.map_err(fail)?;
@@ -82,7 +102,8 @@ pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profi
     if exists.map_err(fail)?.is_none() {
         transaction.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(fail)?;
     }
-    transaction.batch_execute(&in_schema(TABLES, schema)).await.map_err(|error| match error.code() {
+    let tables = in_schema(&format!("{TABLES}{LATER_TABLES}"), schema);
+    transaction.batch_execute(&tables).await.map_err(|error| match error.code() {
         Some(code) if code.code() == "42P07" => Error::Settings(format!(
             "the schema {schema} contains tables that no meter created: choose another schema with ?schema= (these tables are left unchanged)"
         )),
@@ -93,6 +114,37 @@ pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profi
         .query_typed(&sql, &[(&VERSION, Type::INT4), (&grain.as_str(), Type::TEXT)])
         .await
         .map_err(fail)?;
+    transaction.commit().await.map_err(fail)
+}
+
+/// Adds the tables that a schema of an earlier version lacks, and notes since when they are complete.
+async fn add_later_tables(connection: &mut Client, schema: &str) -> Result<()> {
+    let fail = |error| classify(OPERATION, error);
+    let known = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'repeats'";
+    if connection.query_typed_opt(known, &[(&schema, Type::TEXT)]).await.map_err(fail)?.is_some() {
+        return Ok(());
+    }
+    let transaction = connection.transaction().await.map_err(fail)?;
+    transaction
+        .query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)])
+        .await
+        .map_err(fail)?;
+    // Another meter may have added them while we waited.
+    if transaction.query_typed_opt(known, &[(&schema, Type::TEXT)]).await.map_err(fail)?.is_some() {
+        return Ok(());
+    }
+    let since = "INSERT INTO ichido.repeats
+                 VALUES ('', '', '', 'since', 0, (extract(epoch FROM now()) * 1000)::bigint)";
+    transaction
+        .batch_execute(&in_schema(&format!("{LATER_TABLES}{since}"), schema))
+        .await
+        .map_err(|error| match error.code().map(tokio_postgres::error::SqlState::code) {
+            Some("42501") => Error::Settings(format!(
+                "the meter's tables in schema {schema} must be extended: start the meter once with a user that may create \
+                 tables in it"
+            )),
+            _ => fail(error),
+        })?;
     transaction.commit().await.map_err(fail)
 }
 

@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 use super::error::classify;
 use crate::batch::{Batch, Entry, ValidRecord, to_i64};
 use crate::outcome::{Outcome, ReceiptSummary};
+use crate::repeats::repeats_of;
 use crate::rules::{Comparison, Revision, compare};
 use crate::store::{Error, Result, other_record};
 
@@ -26,6 +27,9 @@ const TOUCH: &str = "UPDATE records SET exported_at = ?3 WHERE tenant = ?1 AND s
 const RECEIPT: &str = "
     INSERT INTO receipts VALUES (?1, ?2, 1, ?3, ?4, ?3, ?4)
     ON CONFLICT DO UPDATE SET times = times + 1, last_at = ?3, last = ?4";
+const REPEATS: &str = "
+    INSERT INTO repeats VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    ON CONFLICT DO UPDATE SET records = records + ?5, last_at = ?6";
 
 pub(super) fn count(connection: &Connection, profile: Profile, batch: &Batch) -> Result<Vec<Outcome>> {
     let outcomes = batch.entries.iter().map(|entry| match entry {
@@ -33,6 +37,14 @@ pub(super) fn count(connection: &Connection, profile: Profile, batch: &Batch) ->
         Entry::Invalid { fault, .. } => Ok(Outcome::Invalid(fault.clone())),
     });
     let outcomes: Vec<Outcome> = outcomes.collect::<Result<_>>()?;
+    for ((month, app, result), records) in repeats_of(batch, &outcomes) {
+        connection
+            .prepare_cached(REPEATS)
+            .and_then(|mut statement| {
+                statement.execute(params![batch.tenant, month, app, result, records, batch.received_at])
+            })
+            .map_err(|error| classify(OPERATION, error))?;
+    }
     if let Some(key) = &batch.key {
         let summary = ReceiptSummary::new(batch, &outcomes, profile).to_json();
         connection

@@ -9,6 +9,8 @@ use tokio::sync::Semaphore;
 use super::blocking::blocking;
 use super::error::classify;
 use super::schema;
+use crate::announcement::Announcement;
+use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{CountedRecord, FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Grain, Receipt, ReceiptEntry, Result, check_group_count};
 
@@ -64,14 +66,16 @@ pub(super) fn report(connection: &Connection, query: &ReportQuery) -> Result<Vec
     let name = if columns.contains(&"app_id") { "max(app_name)" } else { "NULL" };
     let sql = format!(
         "SELECT {list}{name}, aggregation_method, currency, count(*), sum(request_count), sum(input_tokens),
-                sum(output_tokens), sum(total_tokens), sum_of_money(cost)
-         FROM records WHERE tenant = ?1 AND usage_date BETWEEN ?2 AND ?3
+                sum(output_tokens), sum(total_tokens), sum_of_money(cost), count(*) FILTER (WHERE received_at > ?6)
+         FROM records WHERE tenant = ?1 AND usage_date BETWEEN ?2 AND ?3 AND (?5 IS NULL OR app_id = ?5)
          GROUP BY {list}aggregation_method, currency ORDER BY {list}aggregation_method, currency LIMIT ?4"
     );
     let (from, to) = query.days();
     let limit = i64::try_from(GROUPS_MAX + 1).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(&sql).map_err(|error| classify(OPERATION, error))?;
-    let rows = statement.query_map(params![query.tenant, from, to, limit], |row| {
+    let written_after = query.written_after.unwrap_or(i64::MAX);
+    let values = params![query.tenant, from, to, limit, query.app, written_after];
+    let rows = statement.query_map(values, |row| {
         let mut group = Group::default();
         for (index, column) in columns.iter().enumerate() {
             if let Some(field) = group.column_mut(column) {
@@ -88,6 +92,7 @@ pub(super) fn report(connection: &Connection, query: &ReportQuery) -> Result<Vec
         group.output_tokens = row.get(at + 6)?;
         group.total_tokens = row.get(at + 7)?;
         group.cost_actual = row.get(at + 8)?;
+        group.written_after = row.get(at + 9)?;
         Ok(group)
     });
     let groups = rows.and_then(Iterator::collect).map_err(|error| classify(OPERATION, error))?;
@@ -179,4 +184,31 @@ pub(super) fn receipt(connection: &Connection, tenant: &str, batch: &str) -> Res
         first: ReceiptEntry::new(OPERATION, first_at, first)?,
         last: ReceiptEntry::new(OPERATION, last_at, last)?,
     }))
+}
+
+pub(super) fn repeats(connection: &Connection, query: &RepeatsQuery) -> Result<Repeats> {
+    let fail = |error| classify(OPERATION, error);
+    let sql = "SELECT result, sum(records) FROM repeats
+               WHERE tenant = ?1 AND month = ?2 AND (?3 IS NULL OR app_id = ?3) GROUP BY result";
+    let mut statement = connection.prepare_cached(sql).map_err(fail)?;
+    let rows = statement.query_map(params![query.tenant, query.month, query.app], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+    });
+    let mut repeats = Repeats::default();
+    for row in rows.map_err(fail)? {
+        let (result, records) = row.map_err(fail)?;
+        repeats.add(&result, records);
+    }
+    let since = "SELECT last_at FROM repeats WHERE tenant = '' AND result = 'since'";
+    repeats.since = connection.query_row(since, [], |row| row.get(0)).optional().map_err(fail)?;
+    Ok(repeats)
+}
+
+pub(super) fn announced(connection: &Connection, month: &str) -> Result<Vec<Announcement>> {
+    let sql = "SELECT budget, threshold FROM budget_notices WHERE month = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(|error| classify(OPERATION, error))?;
+    let rows = statement.query_map([month], |row| {
+        Ok(Announcement { month: month.to_owned(), budget: row.get(0)?, threshold: row.get(1)? })
+    });
+    rows.and_then(Iterator::collect).map_err(|error| classify(OPERATION, error))
 }

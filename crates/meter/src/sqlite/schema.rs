@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::error::classify;
 use super::sum_of_money::SumOfMoney;
+use crate::announcement::Announcement;
 use crate::store::{Error, Grain, Result};
 
 /// The version of the tables below.
@@ -61,6 +62,26 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
+/// Tables that files of earlier versions do not have. Earlier versions ignore them.
+const LATER_TABLES: &str = "
+    CREATE TABLE repeats (
+        tenant TEXT NOT NULL,
+        month TEXT NOT NULL,
+        app_id TEXT NOT NULL,
+        result TEXT NOT NULL,
+        records INTEGER NOT NULL,
+        last_at INTEGER NOT NULL,
+        PRIMARY KEY (tenant, month, app_id, result)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE budget_notices (
+        month TEXT NOT NULL,
+        budget TEXT NOT NULL,
+        threshold INTEGER NOT NULL,
+        announced_at INTEGER NOT NULL,
+        PRIMARY KEY (month, budget, threshold)
+    ) STRICT, WITHOUT ROWID;
+";
+
 /// Opens the file for writing. Creates it if it does not exist, readable only by its owner.
 pub(super) fn open(file: &Path, profile: Profile) -> Result<Connection> {
     create_file(file).map_err(|error| {
@@ -76,8 +97,9 @@ pub(super) fn open(file: &Path, profile: Profile) -> Result<Connection> {
         .pragma_update(None, "journal_mode", "WAL")
         .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
         .map_err(|error| classify(OPERATION, error))?;
-    if !ours {
-        create_tables(&mut connection, file, grain)?;
+    match ours {
+        true => add_later_tables(&mut connection)?,
+        false => create_tables(&mut connection, file, grain)?,
     }
     let found: String = connection
         .query_row("SELECT grain FROM layout", [], |row| row.get(0))
@@ -99,6 +121,46 @@ pub(super) fn open_read_only(file: &Path) -> Result<Connection> {
         )
         .map_err(|error| classify(OPERATION, error))?;
     Ok(connection)
+}
+
+/// Adds the tables that a file of an earlier version lacks, and notes since when they are complete.
+fn add_later_tables(connection: &mut Connection) -> Result<()> {
+    let fail = |error| classify(OPERATION, error);
+    let known = |connection: &Connection| {
+        connection
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'repeats'", [], |row| {
+                row.get::<_, i64>(0)
+            })
+            .map(|count| count > 0)
+    };
+    if known(connection).map_err(fail)? {
+        return Ok(());
+    }
+    let transaction =
+        connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(fail)?;
+    // Another process may have added them while we waited.
+    if known(&transaction).map_err(fail)? {
+        return Ok(());
+    }
+    transaction
+        .execute_batch(LATER_TABLES)
+        .and_then(|()| {
+            transaction.execute("INSERT INTO repeats VALUES ('', '', '', 'since', 0, unixepoch() * 1000)", [])
+        })
+        .and_then(|_| transaction.commit())
+        .map_err(fail)
+}
+
+/// Notes that a notice about a budget was announced.
+pub(super) fn note_announced(file: &Path, announcement: &Announcement, at: i64) -> Result<()> {
+    let Announcement { month, budget, threshold } = announcement;
+    connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?
+        .execute(
+            "INSERT INTO budget_notices VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+            rusqlite::params![month, budget, threshold, at],
+        )
+        .map(drop)
+        .map_err(|error| classify("noting a notice about a budget", error))
 }
 
 /// Checks that the tables can be read.
@@ -168,6 +230,7 @@ fn create_tables(connection: &mut Connection, file: &Path, grain: Grain) -> Resu
     }
     transaction
         .execute_batch(TABLES)
+        .and_then(|()| transaction.execute_batch(LATER_TABLES))
         .and_then(|()| transaction.execute("INSERT INTO layout VALUES (1, ?1)", [grain.as_str()]))
         .and_then(|_| transaction.pragma_update(None, "application_id", APPLICATION_ID))
         .and_then(|()| transaction.pragma_update(None, "user_version", VERSION))

@@ -8,6 +8,10 @@ use serde_json::json;
 use crate::support::{Database, record, with};
 
 pub(crate) use crate::concurrency::{concurrent_batches_are_counted_once, concurrent_upserts_converge};
+pub(crate) use crate::statements::{
+    budget_notice_is_remembered_once, repeated_records_are_counted_by_month_and_app,
+    statement_says_what_was_counted_later_and_what_was_replaced,
+};
 
 pub(crate) async fn repeated_batch_is_counted_once(database: Database) {
     let meter = database.open(Profile::FirstWins).await;
@@ -133,6 +137,7 @@ pub(crate) async fn usage_is_grouped_as_requested(database: Database) {
         from: day("2025-11-02"),
         to: day("2025-11-02"),
         group_by: vec![GroupBy::Day],
+        ..ReportQuery::default()
     };
     assert_eq!(shown(meter.store.report(&query).await.unwrap()), ["2025-11-02 2"]);
     assert_eq!(meter.sums(&[GroupBy::App]).await[0].app_name.as_deref(), Some("Support"));

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use ichido_core::{Nonce, SystemEntropy};
+use ichido_meter::repeats::RepeatsQuery;
 use ichido_meter::{Error, Options, open};
 use ichido_testkit::free_port;
 use ichido_usage::Profile;
@@ -46,6 +47,39 @@ async fn file_of_a_newer_version_is_refused_and_left_unchanged() {
     assert!(line.contains("newer ichido (version 2; this one supports 1)"), "{line}");
     change("PRAGMA user_version = 1");
     database.open(Profile::FirstWins).await;
+}
+
+#[tokio::test]
+async fn database_of_an_earlier_version_is_extended_and_says_since_when_repeats_are_counted() {
+    let repeats = |meter: &crate::support::Meter| {
+        let query = RepeatsQuery { tenant: "t".to_owned(), month: "2025-11".to_owned(), app: None };
+        let store = meter.store.clone();
+        async move { store.repeats(&query).await.unwrap() }
+    };
+    for database in [Database::sqlite(), Database::postgres()] {
+        let meter = database.open(Profile::FirstWins).await;
+        meter.count("k", &[record("e", 1, 1, "1")]).await;
+        assert_eq!(repeats(&meter).await.since, None, "a new database counts from its beginning");
+        meter.store.close().await;
+        match database.dir {
+            Some(_) => rusqlite::Connection::open(file(&database))
+                .unwrap()
+                .execute_batch("DROP TABLE repeats; DROP TABLE budget_notices")
+                .unwrap(),
+            None => {
+                let (schema, client) = database.client().await;
+                let sql = format!("DROP TABLE \"{schema}\".repeats, \"{schema}\".budget_notices");
+                client.batch_execute(&sql).await.unwrap();
+            }
+        }
+        let meter = database.open(Profile::FirstWins).await;
+        assert_eq!(meter.count("k", &[record("e", 1, 1, "1")]).await, ["duplicate"]);
+        let counted = repeats(&meter).await;
+        assert!(
+            counted.duplicates == 1 && counted.since.is_some_and(|at| at > 1_700_000_000_000),
+            "{counted:?}"
+        );
+    }
 }
 
 #[tokio::test]

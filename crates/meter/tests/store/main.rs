@@ -5,6 +5,7 @@ mod cases;
 mod concurrency;
 mod databases;
 mod disconnects;
+mod statements;
 mod support;
 
 /// Runs every case on every database.
@@ -57,4 +58,7 @@ on_every_database!(
     database_keeps_its_grain,
     concurrent_batches_are_counted_once,
     concurrent_upserts_converge,
+    repeated_records_are_counted_by_month_and_app,
+    statement_says_what_was_counted_later_and_what_was_replaced,
+    budget_notice_is_remembered_once,
 );

@@ -85,7 +85,13 @@ impl Meter {
 
     /// The sums of the tenant `t`.
     pub(crate) async fn sums(&self, by: &[GroupBy]) -> Vec<Group> {
-        let query = ReportQuery { tenant: "t".to_owned(), from: None, to: None, group_by: by.to_vec() };
+        let query = ReportQuery {
+            tenant: "t".to_owned(),
+            from: None,
+            to: None,
+            group_by: by.to_vec(),
+            ..ReportQuery::default()
+        };
         self.store.report(&query).await.unwrap()
     }
 

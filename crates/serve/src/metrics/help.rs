@@ -43,6 +43,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("ichido_log_lines_dropped_total", "Log lines dropped because standard error was not read, by kind."),
     ("ichido_meter_batches_total", "Batches that the meter received, by result."),
     ("ichido_meter_records_total", "Records that the meter received, by result."),
+    ("ichido_notices_failures_total", "Messages with notices that a channel did not accept, by channel."),
     ("ichido_notices_sent_total", "Notices sent, by channel."),
     ("ichido_observed_requests_total", "Requests on routes in observe mode, by route and outcome."),
     ("ichido_reloads_total", "Reloads of the settings, by result."),
@@ -65,6 +66,10 @@ const GAUGES: &[(&str, &str)] = &[
     ("ichido_ledger_degraded", "1 while the fallback ledger answers."),
     ("ichido_ledger_lost", "1 since the ledger was found to have lost data."),
     ("ichido_ledger_owed", "Claims and marks in the fallback that wait for the ledger."),
+    (
+        "ichido_meter_budget_used_ratio",
+        "Part of a monthly budget that is used, by tenant, app, unit and limit; 1 is all of it.",
+    ),
     ("ichido_notices_waiting", "Notices that wait to be sent."),
     ("process_max_fds", "Limit on open file descriptors."),
     ("process_open_fds", "Open file descriptors."),

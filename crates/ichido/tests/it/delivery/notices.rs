@@ -1,6 +1,7 @@
 //! Notices to operators: log lines, Slack messages and the outbox.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use ichido_testkit::process::Process;
 use ichido_testkit::receiver::Reply;
@@ -128,4 +129,83 @@ fn invalid_lines_share_one_notice() {
     assert_eq!(notices[0]["subject"], "ichido: 200 invalid input items");
     let text = notices[0]["text"].as_str().unwrap();
     assert!(text.contains("line 2:") && text.contains("line 201:"), "{text}");
+}
+
+#[test]
+fn check_names_the_channels_and_tries_them_on_request() {
+    let fixture = Fixture::new();
+    let script = fixture.path().join("notify.sh");
+    std::fs::write(&script, "#!/bin/sh\ncat > got.json\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let (hook, slack) = (fixture.url("/hook/hunter2hunter2"), fixture.url("/services/hunter2hunter2"));
+    let settings = [
+        ("NOTIFY_COMMAND", "./notify.sh"),
+        ("NOTIFY_WEBHOOK_URL", hook.as_str()),
+        ("NOTIFY_WEBHOOK_TOKEN", "hunter2"),
+        ("SLACK_WEBHOOK_URL", slack.as_str()),
+    ];
+    let check = fixture.run(&["check"], &settings);
+    let line = check.exits_with(0).stdout.lines().find(|line| line.contains("notices")).unwrap();
+    let origin = fixture.url("");
+    assert!(
+        line.starts_with("ok") && line.contains(&format!("Slack, webhook at {origin}, command ./notify.sh")),
+        "{line}"
+    );
+    assert!(
+        fixture.receiver.batches().is_empty() && !fixture.path().join("got.json").exists(),
+        "nothing is sent"
+    );
+
+    // Slack refuses; the others get the test notice all the same.
+    fixture.receiver.on_batch(|request| {
+        match serde_json::from_slice::<serde_json::Value>(&request.bytes).unwrap() {
+            body if body["schema"] == 1 => Reply::Status(200, String::new()),
+            _ => Reply::Status(404, "no_service".to_owned()),
+        }
+    });
+    let tried = fixture.run(&["check", "--notify"], &settings);
+    tried.exits_with(1);
+    let lines: Vec<&str> = tried.stdout.lines().filter(|line| line.contains("notify ")).collect();
+    assert_eq!(lines.len(), 3, "{}", tried.stdout);
+    assert!(lines[0].starts_with("FAILED") && lines[0].contains("Slack: HTTP 404"), "{lines:?}");
+    assert!(lines[1].starts_with("ok") && lines[2].starts_with("ok"), "{lines:?}");
+    let got: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture.path().join("got.json")).unwrap()).unwrap();
+    assert_eq!(got["notices"][0]["event"], "test", "{got}");
+    assert!(!format!("{}{}", tried.stdout, tried.stderr).contains("hunter2"), "{}", tried.stdout);
+    let none = fixture.run(&["check", "--notify"], &[]);
+    assert!(none.exits_with(1).stdout.contains("no notification channel is configured"), "{}", none.stdout);
+}
+
+/// One process finds a channel down and ends; the next one sends only to that channel.
+#[test]
+fn channel_that_was_down_gets_the_notice_from_the_next_process_alone() {
+    let fixture = Fixture::new();
+    let script = fixture.path().join("notify.sh");
+    std::fs::write(&script, "#!/bin/sh\n(cat; echo) >> got\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    fixture.receiver.on_batch(|request| match request.ids.is_empty() {
+        true => Reply::Status(200, String::new()),
+        false => Reply::Status(422, "no date".to_owned()),
+    });
+    let (hook, broken) = (fixture.url("/hook"), format!("https://{down}/hook"));
+    let settings = |hook| [("NOTIFY_COMMAND", "./notify.sh"), ("NOTIFY_WEBHOOK_URL", hook)];
+    let run = fixture.send(1, &settings(&broken));
+    run.exits_with(4);
+    let sent = run.log("notice of a failed batch sent");
+    assert_eq!((sent.len(), &sent[0]["channel"]), (1, &json!("command")), "{}", run.stderr);
+    let [name] =
+        &fixture.file_names("notices").into_iter().filter(|name| !name.starts_with('.')).collect::<Vec<_>>()
+            [..]
+    else {
+        panic!("{:?}", fixture.file_names("notices"))
+    };
+    assert!(name.contains(".sent-command.json"), "{name}");
+    let run = fixture.run(&["send", "/dev/null"], &settings(&hook));
+    let sent = run.exits_with(0).log("notice of a failed batch sent");
+    assert_eq!((sent.len(), &sent[0]["channel"]), (1, &json!("webhook")), "{}", run.stderr);
+    assert!(fixture.files("notices").is_empty());
+    let got = std::fs::read_to_string(fixture.path().join("got")).unwrap();
+    assert_eq!(got.lines().filter(|line| !line.is_empty()).count(), 1, "{got}");
 }

@@ -79,3 +79,46 @@ fn late_changes_and_spooled_records_are_differences() {
         differences_of(&reconcile(&stage, 1)).into_iter().map(|(_, what)| what).collect();
     assert_eq!(kinds, ["changed", "waiting"]);
 }
+
+#[test]
+fn usage_events_in_a_file_are_compared_with_what_was_sent_and_counted() {
+    let stage = Stage::new(ReceiverKind::FirstWins);
+    let line = |id: usize, day: u32, tokens: u64| {
+        serde_json::json!({"id": format!("m{id}"), "time": format!("2025-11-{day:02}T01:02:03Z"), "tenant": "t",
+            "provider": "openai", "model": "gpt-4o", "app_id": "a", "input_tokens": tokens, "output_tokens": 1,
+            "price": "0.10", "currency": "USD"})
+        .to_string()
+    };
+    let write =
+        |lines: &[String]| std::fs::write(stage.path().join("usage.jsonl"), lines.join("\n")).unwrap();
+    let jsonl = |more: &[&str], code: i32| {
+        let run = stage.run(&[&["reconcile", "--json", "--jsonl", "usage.jsonl"], more].concat(), &[]);
+        run.exits_with(code);
+        differences_of(&run.json()).into_iter().map(|(_, what)| what).collect::<Vec<_>>()
+    };
+    write(&[line(1, 2, 10), line(2, 3, 20)]);
+    stage.run(&["export", "jsonl", "usage.jsonl"], &[]).exits_with(0);
+    assert!(jsonl(&[], 0).is_empty());
+
+    // A day changes in the file, another is added to it, and the receiver loses a record.
+    write(&[line(1, 2, 11), line(2, 3, 20), line(3, 4, 30)]);
+    stage.receiver.tamper(|records| drop(records.pop_last()));
+    assert_eq!(jsonl(&[], 1), ["changed", "not_counted", "not_sent"]);
+    assert_eq!(jsonl(&["--from", "2025-11-02", "--to", "2025-11-02"], 1), ["changed"]);
+    write(&[line(1, 2, 10)]);
+    assert_eq!(
+        jsonl(&["--from", "2025-11-02", "--to", "2025-11-03"], 1),
+        ["gone_from_source", "not_counted"]
+    );
+
+    // The last result of each day is stored for statements.
+    let stored = std::fs::read(stage.path().join("data/export/reconciled.json")).unwrap();
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    let counts: Vec<u64> = ["2025-11-02", "2025-11-03", "2025-11-04"]
+        .map(|day| stored["periods"][day]["differences"].as_u64().unwrap())
+        .to_vec();
+    assert_eq!(counts, [0, 2, 1], "{stored}");
+    write(&[]);
+    let run = stage.run(&["reconcile", "--jsonl", "usage.jsonl"], &[]);
+    assert!(run.exits_with(2).last_line().contains("contain no usage events"), "{}", run.stderr);
+}
