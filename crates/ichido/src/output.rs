@@ -93,44 +93,55 @@ pub(crate) fn word(word: &str, width: usize) -> String {
 }
 
 /// A table. Each cell is one line.
-pub(crate) struct Table(comfy_table::Table);
+pub(crate) struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
 
 pub(crate) fn table(header: &[&str]) -> Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(header.iter().copied());
-    Table(table)
+    Table { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
 }
 
 impl Table {
     pub(crate) fn add_row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
-        let may_color = may_color(&io::stdout());
-        self.0.add_row(cells.into_iter().map(|text| {
-            let cell = Cell::new(visible(text.as_ref()));
-            match color(text.as_ref()).filter(|_| may_color) {
-                Some(color) => cell.fg(color),
-                None => cell,
-            }
-        }));
+        self.rows.push(cells.into_iter().map(|cell| cell.as_ref().to_owned()).collect());
     }
 
     /// Prints the table, with colours at a terminal.
     pub(crate) fn print(&self) {
-        print(|out| writeln!(out, "{}", self.0));
+        let table = self.draw(may_color(&io::stdout()));
+        print(|out| writeln!(out, "{table}"));
     }
 
     /// Prints the table. If it has no rows, prints what that means instead.
     pub(crate) fn print_or(&self, empty: &str) {
-        match self.0.is_empty() {
+        match self.rows.is_empty() {
             true => outln!("{empty}"),
             false => self.print(),
         }
     }
+
+    fn draw(&self, may_color: bool) -> comfy_table::Table {
+        let mut table = comfy_table::Table::new();
+        table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(&self.header);
+        table.add_rows(self.rows.iter().map(|row| {
+            row.iter().map(|text| {
+                let cell = Cell::new(visible(text));
+                match color(text).filter(|_| may_color) {
+                    Some(color) => cell.fg(color),
+                    None => cell,
+                }
+            })
+        }));
+        table
+    }
 }
 
+/// The table as a part of a longer text, without colours.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.draw(false).fmt(f)
     }
 }
 

@@ -140,7 +140,7 @@ fn print(trace: &Trace) {
             let key = key.as_deref().map(short).unwrap_or_default();
             table.add_row([at.as_str(), place.as_str(), what, &key, &event.details_line()]);
         }
-        outln!("{table}");
+        table.print();
         if trace.omitted > 0 {
             outln!("{} later events are left out", trace.omitted);
         }

@@ -178,7 +178,7 @@ fn print_claims(claims: &[Summary], now: Timestamp) {
             claim.doubt_reason.clone().unwrap_or_default(),
         ]);
     }
-    outln!("{table}");
+    table.print();
 }
 
 /// What the list does not show.

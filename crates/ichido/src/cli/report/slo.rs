@@ -51,7 +51,7 @@ fn print(report: &Report) {
         format!("≤ {target}"),
         by_action.iter().map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" "),
     ]);
-    outln!("{table}");
+    table.print();
     for criterion in criteria.iter().filter(|criterion| criterion.verdict == Verdict::Missed) {
         outln!("{}: batches that count against it", title(criterion.name));
         for batch in &criterion.batches {

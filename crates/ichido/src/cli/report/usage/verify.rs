@@ -117,5 +117,5 @@ fn print(verified: &Verified) {
             ]);
         }
     }
-    outln!("{table}");
+    table.print();
 }
