@@ -10,7 +10,7 @@ use super::problems::{AccessProblems, BodyProblems, ClaimProblems, LedgerProblem
 use super::schemas::{self, TriageParameters};
 use crate::audit_log::Actor;
 use crate::operator::doubt_wire::{AskBody, ResolveAllBody, ResolvedAll, TriageQuery};
-use crate::operator::{AskedClaim, ClaimSelector, PAGE_MAX, Triage, TriageFilter};
+use crate::operator::{AskedClaim, ClaimSelector, Operator, PAGE_MAX, Triage, TriageFilter};
 use crate::state::AppState;
 
 /// The longest time in a filter. Claims expire long before.

@@ -18,7 +18,7 @@ use super::form::OperatorForm;
 use super::page::{Section, View, link, number, table, time};
 use super::translations::Translations;
 use crate::operator::{
-    Group, REASON_CHARS_MAX, ResolveAs, SCANNED_MAX, SeenClaim, SeenResult, Triage, TriageFilter,
+    Group, Operator, REASON_CHARS_MAX, ResolveAs, SCANNED_MAX, SeenClaim, SeenResult, Triage, TriageFilter,
 };
 use ichido_serve::visible;
 

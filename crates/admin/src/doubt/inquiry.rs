@@ -27,12 +27,13 @@ impl Inquiry {
         let Some(schedule) = schedule.ok().filter(|schedule| schedule.automatic != Automatic::Off) else {
             return Progress::Settled;
         };
+        // The service may have looked at any time from now on.
+        let now = self.audited.operator.ledger.settings().clock.steady();
         let asked = tokio::select! {
             () = stop.cancelled() => return progress,
             asked = questions::ask(&*self.service, &self.key) => asked,
         };
         let Ok(asked) = asked else { return Progress::Settled };
-        let now = self.audited.operator.ledger.settings().clock.steady();
         let next = progress.answered(&asked, now, &schedule);
         let Asked { status, answer } = asked.clone();
         let (index, route) = (self.key.index(), &self.key.scope().route);

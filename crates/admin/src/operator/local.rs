@@ -15,6 +15,7 @@ use ichido_history::{Find, History, Repeats};
 use super::claim_view::claim_view;
 use super::find::{FoundClaim, find};
 use super::refusal::ClaimState;
+use super::triage::triage;
 use super::{
     AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, EventView, Operator, Refusal, ResolveAs,
     ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
@@ -181,7 +182,7 @@ impl Operator for Local {
     }
 
     async fn triage(&self, filter: &TriageFilter, limit: usize) -> Result<Triage, Refusal> {
-        Local::triage(self, filter, limit).await
+        Ok(triage(&self.ledger, filter, limit).await?)
     }
 
     async fn resolve_all(

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ichido_core::Timestamp;
-use ichido_ledger::{Query, StateName, Summary};
+use ichido_ledger::{Error, Ledger, Query, StateName, Summary};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Local, Operator, PAGE_MAX, Refusal};
+use super::wire::PAGE_MAX;
 
 /// The most claims in doubt that are read.
 pub const SCANNED_MAX: u64 = 10_000;
@@ -91,36 +91,33 @@ impl TriageFilter {
     }
 }
 
-impl Local {
-    /// Claims in doubt that match, at most `limit` of them.
-    pub async fn triage(&self, filter: &TriageFilter, limit: usize) -> Result<Triage, Refusal> {
-        let now = self.ledger.settings().clock.now();
-        let mut query =
-            Query { state: Some(StateName::InDoubt), prefix: None, limit: PAGE_MAX, cursor: None };
-        let mut triage = Triage::default();
-        let mut groups = BTreeMap::new();
-        let mut scanned = 0;
-        loop {
-            let page = self.list(&query).await?;
-            scanned += page.claims.len() as u64;
-            triage.degraded |= page.degraded;
-            for claim in page.claims.into_iter().filter(|claim| filter.wants(claim, now)) {
-                triage.matched += 1;
-                add(&mut groups, &claim);
-                triage.claims.push(claim);
-            }
-            oldest(&mut triage.claims, limit);
-            query.cursor = page.cursor;
-            triage.complete = query.cursor.is_none();
-            if triage.complete || scanned >= SCANNED_MAX {
-                break;
-            }
+/// Claims in doubt that match, at most `limit` of them.
+pub(super) async fn triage(ledger: &Ledger, filter: &TriageFilter, limit: usize) -> Result<Triage, Error> {
+    let now = ledger.settings().clock.now();
+    let mut query = Query { state: Some(StateName::InDoubt), prefix: None, limit: PAGE_MAX, cursor: None };
+    let mut triage = Triage::default();
+    let mut groups = BTreeMap::new();
+    let mut scanned = 0;
+    loop {
+        let page = ledger.list(&query).await?;
+        scanned += page.claims.len() as u64;
+        triage.degraded |= page.degraded;
+        for claim in page.claims.into_iter().filter(|claim| filter.wants(claim, now)) {
+            triage.matched += 1;
+            add(&mut groups, &claim);
+            triage.claims.push(claim);
         }
-        triage.groups = groups.into_values().collect();
-        triage.groups.sort_by(|one, other| other.count.cmp(&one.count).then(one.oldest.cmp(&other.oldest)));
-        triage.groups.truncate(GROUPS_MAX);
-        Ok(triage)
+        oldest(&mut triage.claims, limit);
+        query.cursor = page.cursor;
+        triage.complete = query.cursor.is_none();
+        if triage.complete || scanned >= SCANNED_MAX {
+            break;
+        }
     }
+    triage.groups = groups.into_values().collect();
+    triage.groups.sort_by(|one, other| other.count.cmp(&one.count).then(one.oldest.cmp(&other.oldest)));
+    triage.groups.truncate(GROUPS_MAX);
+    Ok(triage)
 }
 
 fn add(groups: &mut BTreeMap<(String, String), Group>, claim: &Summary) {
