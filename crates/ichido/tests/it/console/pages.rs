@@ -8,7 +8,7 @@ use ichido_testkit::tcp_proxy::{Fault, TcpProxy};
 use ichido_testkit::wait::eventually;
 
 use super::browser::Browser;
-use super::{HOSTILE, check_page, start_with_claims};
+use super::{EMULATIONS, HOSTILE, axe, check_page, start_with_claims};
 use crate::anomalies::write_history;
 use crate::serving::Serving;
 use crate::support::Gateway;
@@ -104,7 +104,7 @@ fn overview_starts_with_what_needs_attention() {
     let dir = tempfile::tempdir().unwrap();
     let quiet = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
-    browser.emulate(crate::console::EMULATIONS[0].1);
+    browser.emulate(EMULATIONS[0].1);
     browser.open(&format!("http://{}/", quiet.address));
     assert!(browser.text().contains("Nothing needs attention."), "{}", browser.text());
     drop(quiet);
@@ -126,11 +126,21 @@ fn unknown_address_is_a_page_for_browsers_and_a_problem_for_programs() {
     let claims = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
     let at = |path: &str| format!("http://{}{path}", claims.address);
-    check_page(&browser, &at("/no-such-page"), "not-found");
-    check_page(&browser, &at("/problems/no-such-problem"), "not-found");
+    // Chromium logs each 404 as an error, so `check_page` does not apply.
+    for (emulation, text) in
+        [(EMULATIONS[0].1, "There is no such page"), (EMULATIONS[2].1, "ページが見つかりません")]
+    {
+        browser.emulate(emulation);
+        for path in ["/no-such-page", "/problems/no-such-problem"] {
+            browser.open(&at(path));
+            assert!(browser.text().contains(text), "{}", browser.text());
+            assert_eq!(browser.run(include_str!("checks.js")).as_array().map(Vec::len), Some(0));
+            assert_eq!(browser.run(&axe()).as_array().map(Vec::len), Some(0));
+        }
+    }
     let missing = claims.get("/no-such-page");
     assert_eq!((missing.status, &missing.json()["type"]), (404, &"/problems/no-such-page".into()));
-    browser.emulate(crate::console::EMULATIONS[0].1);
+    browser.emulate(EMULATIONS[0].1);
     browser.open(&at("/problems/no-such-claim"));
     assert!(browser.text().contains("There is no such claim."), "{}", browser.text());
 }
@@ -140,7 +150,7 @@ fn times_are_relative_with_the_exact_time_as_tooltip() {
     let dir = tempfile::tempdir().unwrap();
     let claims = start_with_claims(dir.path());
     let browser = Browser::start();
-    browser.emulate(crate::console::EMULATIONS[0].1);
+    browser.emulate(EMULATIONS[0].1);
     browser.open(&format!("http://{}/claims", claims.address));
     let shown =
         browser.run("const e = document.querySelector('time[data-relative]'); return [e.innerText, e.title]");
