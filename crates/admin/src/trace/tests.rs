@@ -37,7 +37,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let operator = Local { ledger: ledger().await, histories: Histories::default() };
+        let operator = Local { ledger: ledger().await, histories: Histories::default(), service: None };
         Self { dir: tempfile::tempdir().unwrap(), operator }
     }
 

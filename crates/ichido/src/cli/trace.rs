@@ -129,7 +129,7 @@ async fn meter(settings: &Settings) -> Result<UsageSource, String> {
     }
     let store = ichido_meter::open(url, Options { profile: meter.profile }).await;
     let store = store.map_err(|error| format!("{}: {}", meter.database.location(), error_chain(&error)))?;
-    Ok(UsageSource::new(store, meter.access.tenants()))
+    Ok(UsageSource::new(store, meter.access.tenants(), Vec::new()))
 }
 
 fn print(trace: &Trace) {
