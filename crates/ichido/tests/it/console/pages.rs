@@ -107,8 +107,8 @@ fn overview_starts_with_what_needs_attention() {
     browser.emulate(EMULATIONS[0].1);
     browser.open(&format!("http://{}/", quiet.address));
     assert!(browser.text().contains("Nothing needs attention."), "{}", browser.text());
-    drop(quiet);
-    let claims = start_with_claims(dir.path());
+    let other = tempfile::tempdir().unwrap();
+    let claims = start_with_claims(other.path());
     let at = |path: &str| format!("http://{}{path}", claims.address);
     eventually("the claim in doubt", || {
         browser.open(&at("/"));
