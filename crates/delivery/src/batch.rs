@@ -3,6 +3,7 @@
 //! The key does not depend on the order of the records ([`batch_key`]).
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use ichido_core::{batch_key, to_hex};
 use sha2::{Digest, Sha256};
@@ -14,17 +15,19 @@ use crate::record::Record;
 pub struct Batch {
     key: String,
     records: Vec<Record>,
+    /// Computed on first use.
+    digest: OnceLock<Arc<str>>,
 }
 
 impl Batch {
     /// Creates a batch whose key is derived from its records.
     pub fn new(records: Vec<Record>) -> Self {
-        Self { key: batch_key(records.iter().map(Record::key)), records }
+        Self::stored(batch_key(records.iter().map(Record::key)), records)
     }
 
     /// Creates a batch that keeps the key it was stored under.
     pub fn stored(key: String, records: Vec<Record>) -> Self {
-        Self { key, records }
+        Self { key, records, digest: OnceLock::new() }
     }
 
     /// The idempotency key of the batch.
@@ -37,14 +40,17 @@ impl Batch {
         key_prefix(&self.key)
     }
 
-    /// A digest of the exact content: batches with the same key may still differ.
-    pub fn digest(&self) -> String {
-        let mut hasher = Sha256::new();
-        for record in &self.records {
-            hasher.update(record.json());
-            hasher.update("\n");
-        }
-        format!("sha256:{}", to_hex(&hasher.finalize()))
+    /// A digest of the exact content: batches with the same key may still differ. Whoever reads batches on a thread of their
+    /// own computes it there, so that the sender does not wait for it.
+    pub fn digest(&self) -> &str {
+        self.digest.get_or_init(|| {
+            let mut hasher = Sha256::new();
+            for record in &self.records {
+                hasher.update(record.json());
+                hasher.update("\n");
+            }
+            Arc::from(format!("sha256:{}", to_hex(&hasher.finalize())))
+        })
     }
 
     /// The records, in the order in which they were read.

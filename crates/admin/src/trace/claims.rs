@@ -1,7 +1,7 @@
 //! Looks for an id among decisions, claims and events.
 
 use ichido_core::Timestamp;
-use ichido_history::{Entry, History};
+use ichido_history::{Entry, History, parse_hash};
 use ichido_ledger::{Query, StateName, Summary};
 use serde_json::Value;
 
@@ -49,6 +49,10 @@ impl Search {
             Ok(operator) => *operator,
             Err(why) => return self.not_looked(Place::Ledger, why.clone()),
         };
+        if self.keys.is_empty() && self.batches.is_empty() && parse_hash(&self.id).is_some() {
+            let why = "if the id is the hash of a key: claims are found by key, and the history names no key with this hash";
+            self.not_looked(Place::Ledger, why);
+        }
         let keys = self.possible_keys(Place::Ledger);
         let mut events = Vec::new();
         for key in &keys {

@@ -74,6 +74,8 @@ impl Reader {
 
     /// Waits until there is room for a batch.
     fn put_batch(&self, batch: Batch) -> Result<(), NoReceiver> {
+        // The receipt needs it. Here it is computed while the sender waits for the network and the disk.
+        batch.digest();
         let bytes: usize = batch.records().iter().map(|record| record.json().len()).sum();
         let bytes = u32::try_from(bytes.min(READ_AHEAD_BYTES_MAX)).unwrap_or(u32::MAX);
         let room = self.runtime.block_on(self.room.clone().acquire_many_owned(bytes)).ok();
