@@ -498,7 +498,6 @@ pub(super) struct AskedClaim {
     route: String,
     /// The hash that identifies the key in a store.
     index: String,
-    /// The state of the claim before.
     #[schema(inline)]
     state: ClaimState,
     /// Names the state of the claim that was asked about.
@@ -512,7 +511,7 @@ pub(super) struct AskedClaim {
     /// What it said, as a sentence.
     detail: String,
     /// How the claim would be resolved, if anything follows.
-    #[schema(required = true, inline)]
+    #[schema(required = true)]
     follows: Option<crate::operator::ResolveKind>,
     /// What follows, as a sentence.
     means: String,

@@ -25,7 +25,6 @@ pub(crate) struct AskBody {
     pub route: Option<String>,
     /// Resolve the claim, if the service says the same once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable, inline)]
     pub confirmed: Option<Confirmed>,
 }
 
@@ -34,7 +33,6 @@ pub(crate) struct AskBody {
 #[serde(deny_unknown_fields)]
 pub struct Confirmed {
     /// How the claim is to be resolved.
-    #[schema(inline)]
     pub resolve: ResolveKind,
     /// The version of the claim that was shown.
     pub version: String,
@@ -117,7 +115,6 @@ impl From<&Summary> for SeenClaim {
 pub(crate) struct ResolveAllBody {
     /// How each of them is resolved.
     #[serde(rename = "as")]
-    #[schema(inline)]
     pub kind: ResolveKind,
     /// The claims, as /v1/claims/triage lists them, at most 1,000.
     pub claims: Vec<SeenClaim>,
