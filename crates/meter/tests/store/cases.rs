@@ -189,7 +189,7 @@ pub(crate) async fn record_is_found_by_its_id(database: Database) {
     meter.count("k", &[record("a", 1, 5, "5.0"), record("b", 2, 1, "1")]).await;
     let found = meter.store.find("t", "a").await.unwrap().unwrap();
     assert_eq!((&*found.record.source_event_id, found.batch.as_deref()), ("a", Some("k")));
-    assert_eq!((found.record.input_tokens, &*found.record.cost_actual), (5, "5"));
+    assert_eq!((found.record.input_tokens, &*found.record.cost_actual), (50, "5"));
     assert!(found.received_at > 0);
     assert!(meter.store.find("other", "a").await.unwrap().is_none());
     assert!(meter.store.find("t", "c").await.unwrap().is_none());
