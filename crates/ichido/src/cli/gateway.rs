@@ -42,11 +42,15 @@ pub(super) async fn run(args: &GatewayArgs, log: Reader) -> Result<(), Failure> 
     );
     let (component, reloader) =
         gateway::component(bound, &shared, &settings.ledger, telemetry.spans(), stop.clone()).await?;
-    log.report_start(&start_line);
     let service: Arc<dyn AskService> = Arc::new(reloader.questions());
     let settling = doubt::start(&settings, shared.for_operators(), service.clone(), hints, stop.clone())?;
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let histories = settings.histories()?;
+    let started = Started { settings: settings.clone(), flags: args.flags(), components: &[] };
+    let parts =
+        Reloadable { gateway: Some(reloader), optional_key: args.optional_key, ..Reloadable::default() };
+    let reloading = reload::start(triggers, started, parts, stop)?;
+    log.report_start(&start_line);
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
         let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let console = ConsoleOptions { bodies: settings.console.bodies, ..ConsoleOptions::default() };
@@ -54,10 +58,6 @@ pub(super) async fn run(args: &GatewayArgs, log: Reader) -> Result<(), Failure> 
         let parts = Admin { ledger, api, readiness, metrics, histories, service: Some(service), console };
         Serving::start(|stop| admin.serve(parts, stop))
     });
-    let started = Started { settings: settings.clone(), flags: args.flags(), components: &[] };
-    let parts =
-        Reloadable { gateway: Some(reloader), optional_key: args.optional_key, ..Reloadable::default() };
-    let reloading = reload::start(triggers, started, parts, stop)?;
     component.into_work().await?;
     let _ = reloading.await;
     let _ = settling.await;

@@ -64,9 +64,6 @@ pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
     let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
     let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
     let (components, console, parts) = plan.components(shared.as_ref(), &settings, &telemetry, &stop).await?;
-    let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
-    let admin_port = admin_port::describe(admin.as_ref());
-    log.report_start(&format!("ichido run: {}, {admin_port}", says.join("; ")));
     let histories = settings.histories()?;
     let gateway = parts.gateway.as_ref();
     let service = gateway.map(|gateway| Arc::new(gateway.questions()) as Arc<dyn AskService>);
@@ -76,6 +73,11 @@ pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
         }
         None => None,
     };
+    let started = Started { settings: settings.clone(), flags: args.flags(), components: &COMPONENTS };
+    let reloading = reload::start(triggers, started, parts, stop.clone())?;
+    let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
+    let admin_port = admin_port::describe(admin.as_ref());
+    log.report_start(&format!("ichido run: {}, {admin_port}", says.join("; ")));
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
         let api = ClaimApi::new(shared.for_api(), settings.claims.clone()).traced(telemetry.spans());
         let ready = Readiness::for_ledger(&shared.ledger);
@@ -84,8 +86,6 @@ pub(super) async fn run(args: &RunArgs, log: Reader) -> Result<(), Failure> {
         let served = Admin { ledger, api, readiness, metrics, histories, service, console };
         Serving::start(|stop| admin.serve(served, stop))
     });
-    let started = Started { settings: settings.clone(), flags: args.flags(), components: &COMPONENTS };
-    let reloading = reload::start(triggers, started, parts, stop.clone())?;
     let ended =
         join_all(components.into_iter().map(|component| run_component(component, stop.clone()))).await;
     let _ = reloading.await;

@@ -198,10 +198,12 @@ fn changed_log_is_detected_and_not_continued() {
 fn killed_process_leaves_an_intact_log() {
     let dir = tempfile::tempdir().unwrap();
     let variables = [("ICHIDO_ADMIN_AUDIT_FILE_MAX_BYTES", "8192")];
-    let mut killed = Serving::claims_with(dir.path(), "memory:", &variables);
+    let killed = Serving::claims_with(dir.path(), "memory:", &variables);
     let survivor = Serving::claims_with(dir.path(), "memory:", &variables);
     let address = killed.address;
     std::thread::scope(|scope| {
+        // Dropped before the scope waits for the callers, even if an assertion fails.
+        let mut killed = killed;
         for _ in 0..3 {
             scope.spawn(move || {
                 let sweep = || {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{check, check_one, claim, granted, metric, update_claim};
 use crate::ok;
@@ -204,13 +204,15 @@ fn completion_that_cannot_be_recorded_is_not_acknowledged() {
 fn instance_reports_an_event_as_new_once_across_outages() {
     let table = Table::create();
     let instance = table.instance("1000", "1");
-    let (news, stopped) = (Mutex::new(HashMap::<String, usize>::new()), AtomicBool::new(false));
+    let (news, stopped) = (Mutex::new(HashMap::<String, usize>::new()), CancellationToken::new());
     std::thread::scope(|scope| {
+        // The scope waits for the callers even if an assertion fails.
+        let _stop = stopped.clone().drop_guard();
         for caller in 0..6_usize {
             let (instance, news, stopped) = (&instance, &news, &stopped);
             scope.spawn(move || {
                 for turn in 0.. {
-                    if stopped.load(Ordering::SeqCst) {
+                    if stopped.is_cancelled() {
                         return;
                     }
                     // All callers check the same keys, each from a different offset.
@@ -236,7 +238,6 @@ fn instance_reports_an_event_as_new_once_across_outages() {
             eventually("the recovery", || (instance.count("ichido_ledger_degraded") == 0.0).then_some(()));
         }
         std::thread::sleep(Duration::from_millis(200));
-        stopped.store(true, Ordering::SeqCst);
     });
     let news = news.into_inner().unwrap();
     let twice: Vec<_> = news.iter().filter(|(_, count)| **count > 1).collect();

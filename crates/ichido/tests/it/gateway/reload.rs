@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hmac::{Hmac, KeyInit, Mac};
 use ichido_testkit::certificates::write_self_signed;
@@ -16,6 +16,7 @@ use ichido_testkit::wait::eventually;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 const FILE: &str = "gateway.toml";
 
@@ -137,18 +138,20 @@ fn no_request_is_dropped_by_reloads_under_load() {
     let ((one, of_one), (other, of_other)) = (service("one"), service("other"));
     let route = |retention: usize| format!("[[gateway.routes]]\nretention_seconds = {}\n", 100 + retention);
     let gateway = Gateway::start(&settings(one.address(), &route(0)));
-    let (is_done, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (done, sent) = (CancellationToken::new(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        // The scope waits for the clients even if a reload fails, so a failure must stop them.
+        let end = done.clone().drop_guard();
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
-                let (gateway, is_done, sent) = (&gateway, &is_done, &sent);
+                let (gateway, done, sent) = (&gateway, &done, &sent);
                 scope.spawn(move || {
                     let mut connection = Connection::open(gateway.address);
                     for number in 0.. {
                         let response = connection.post("/orders", &format!("k{client}-{number}"));
                         assert_eq!(response.unwrap().status, 201);
                         sent.fetch_add(1, Ordering::SeqCst);
-                        if is_done.load(Ordering::SeqCst) {
+                        if done.is_cancelled() {
                             return;
                         }
                     }
@@ -163,7 +166,7 @@ fn no_request_is_dropped_by_reloads_under_load() {
                 (sent.load(Ordering::SeqCst) > before + CLIENTS).then_some(())
             });
         }
-        is_done.store(true, Ordering::SeqCst);
+        drop(end);
         clients.into_iter().for_each(|client| client.join().unwrap());
     });
     let effects = [of_one, of_other].map(|count| count.load(Ordering::SeqCst));
