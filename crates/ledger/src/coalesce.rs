@@ -1,8 +1,8 @@
 //! Combines calls that wait while a round trip is under way into the next one.
 //!
 //! Most of what a server does for a call, it does once per round trip: it reads from the network, and syncs its log.
-//! So callers who ask at the same time share a round trip. A call that finds a free lane is sent at once and by
-//! itself. Calls that find every lane busy wait, and the next free lane takes them all.
+//! So callers who ask at the same time share a round trip. While few calls are under way, a call that finds a free lane is
+//! sent at once and by itself. Otherwise calls wait, and the next lane that is free takes them all.
 //!
 //! Each call has its own answer. If the server rejects a batch, its calls are sent one by one, so that one bad call does
 //! not fail the others. Where the order of a batch is undefined, two calls on one key never share it.
@@ -16,8 +16,10 @@ use tokio::sync::oneshot;
 
 use crate::{Effect, Error, Kind, Result};
 
-/// Batches under way at the same time. While one waits for the disk, the server works on another.
+/// Batches under way at the same time.
 const LANES: usize = 2;
+/// With this many calls under way, a second batch would only make both smaller, and the server does more for the same calls.
+const MANY: usize = 8;
 /// Bytes of one batch.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -52,6 +54,8 @@ struct Shared<B: Batch> {
 struct State<B: Batch> {
     waiting: VecDeque<Waiting<B>>,
     lanes_busy: usize,
+    /// Calls that were sent and have not ended.
+    under_way: usize,
 }
 
 struct Waiting<B: Batch> {
@@ -61,7 +65,7 @@ struct Waiting<B: Batch> {
 
 impl<B: Batch> Coalescer<B> {
     pub(crate) fn new(batch: B) -> Self {
-        let state = Mutex::new(State { waiting: VecDeque::new(), lanes_busy: 0 });
+        let state = Mutex::new(State { waiting: VecDeque::new(), lanes_busy: 0, under_way: 0 });
         Self(Arc::new(Shared { batch, state }))
     }
 
@@ -90,8 +94,9 @@ impl<B: Batch> Shared<B> {
 
     fn admit(self: Arc<Self>, call: B::Call) -> Admitted<B> {
         let mut state = self.lock();
-        if state.lanes_busy < LANES {
+        if state.lanes_busy < LANES && state.under_way < MANY {
             state.lanes_busy += 1;
+            state.under_way += 1;
             drop(state);
             return Admitted::Now { call, lane: Lane(self) };
         }
@@ -100,9 +105,14 @@ impl<B: Batch> Shared<B> {
         Admitted::Waits(answer)
     }
 
-    /// Takes the next batch for a busy lane, without the calls whose callers have left. Frees the lane if nothing waits.
+    /// Takes the next batch for a busy lane, without the calls whose callers have left. Frees the lane if nothing waits, or
+    /// if another lane has many calls under way: it takes what waits when it is done.
     fn take(&self) -> Option<Vec<Waiting<B>>> {
         let mut state = self.lock();
+        if state.under_way >= MANY {
+            state.lanes_busy -= 1;
+            return None;
+        }
         let (mut taken, mut bytes, mut keys, mut later) = (Vec::new(), 0, HashSet::new(), Vec::new());
         while let Some(next) = state.waiting.pop_front() {
             if next.reply.is_closed() {
@@ -125,6 +135,7 @@ impl<B: Batch> Shared<B> {
             state.lanes_busy -= 1;
             return None;
         }
+        state.under_way += taken.len();
         Some(taken)
     }
 
@@ -162,10 +173,11 @@ struct Lane<B: Batch>(Arc<Shared<B>>);
 impl<B: Batch> Drop for Lane<B> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
+        state.under_way -= 1;
         match Handle::try_current() {
             Ok(runtime) if !state.waiting.is_empty() => {
                 drop(state);
-                runtime.spawn(Worker { shared: self.0.clone(), is_busy: true }.work());
+                runtime.spawn(Worker { shared: self.0.clone(), is_busy: true, calls: 0 }.work());
             }
             // Without a runtime nobody waits either.
             _ => state.lanes_busy -= 1,
@@ -180,6 +192,8 @@ impl<B: Batch> Drop for Lane<B> {
 struct Worker<B: Batch> {
     shared: Arc<Shared<B>>,
     is_busy: bool,
+    /// Those that it has under way.
+    calls: usize,
 }
 
 impl<B: Batch> Worker<B> {
@@ -187,20 +201,27 @@ impl<B: Batch> Worker<B> {
         while let Some(taken) = self.shared.take() {
             let (calls, mut replies): (Vec<_>, Vec<_>) =
                 taken.into_iter().map(|Waiting { call, reply }| (call, reply)).unzip();
+            self.calls = calls.len();
             // Dropping the call discards its connection, which may no longer answer.
-            let Some(answers) = while_wanted(self.shared.send(&calls), &mut replies).await else { continue };
-            for (reply, answer) in replies.into_iter().zip(answers) {
+            let answers = while_wanted(self.shared.send(&calls), &mut replies).await;
+            self.end_calls();
+            for (reply, answer) in replies.into_iter().zip(answers.into_iter().flatten()) {
                 // A caller that has left needs no answer.
                 let _ = reply.send(answer);
             }
         }
         self.is_busy = false;
     }
+
+    fn end_calls(&mut self) {
+        self.shared.lock().under_way -= std::mem::take(&mut self.calls);
+    }
 }
 
 impl<B: Batch> Drop for Worker<B> {
     fn drop(&mut self) {
         if self.is_busy {
+            self.end_calls();
             self.shared.lock().lanes_busy -= 1;
         }
     }
@@ -237,7 +258,7 @@ mod tests {
         type Call = u32;
         type Answer = u32;
 
-        const CALLS_MAX: usize = 4;
+        const CALLS_MAX: usize = 10;
 
         /// Calls for the same number exclude each other.
         fn exclusive_key(call: &u32) -> Option<Index> {
@@ -307,11 +328,11 @@ mod tests {
     #[tokio::test]
     async fn waiting_calls_leave_together_up_to_the_limits() {
         let mut test = Test::busy().await;
-        for call in [10, 11, 12, 14, 15, 16, 101, 102] {
+        for call in (20..32).chain([101, 102]) {
             test.call(call).await;
         }
         let (sent, failed) = test.end().await;
-        assert_eq!(sent, [vec![10, 11, 12, 14], vec![15, 16, 101], vec![102]]);
+        assert_eq!(sent, [(20..30).collect(), vec![30, 31, 101], vec![102]]);
         assert!(failed.is_empty());
     }
 
@@ -323,6 +344,26 @@ mod tests {
         }
         let (sent, failed) = test.end().await;
         assert_eq!(sent, [vec![10, 11], vec![10], vec![10]]);
+        assert!(failed.is_empty());
+    }
+
+    /// Otherwise two batches that halve each other would stay that way as long as there is load.
+    #[tokio::test]
+    async fn many_calls_under_way_are_not_joined_by_a_second_batch() {
+        let mut test = Test::busy().await;
+        for call in 20..20 + u32::try_from(MANY).unwrap() {
+            test.call(call).await;
+        }
+        test.permits.add_permits(1);
+        assert_eq!(test.batches.recv().await.unwrap().len(), MANY, "one lane has them all");
+        // The other lane ends, and leaves the next call to the first one.
+        test.call(50).await;
+        test.permits.add_permits(1);
+        tokio::task::yield_now().await;
+        test.call(51).await;
+        assert!(test.batches.try_recv().is_err());
+        let (sent, failed) = test.end().await;
+        assert_eq!(sent, [vec![50, 51]]);
         assert!(failed.is_empty());
     }
 
@@ -341,7 +382,7 @@ mod tests {
         test.callers.detach_all();
         drop(runtime);
         let state = test.coalescer.0.lock();
-        assert_eq!(state.lanes_busy, 0);
+        assert_eq!((state.lanes_busy, state.under_way), (0, 0));
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@
     reason = "an interactive program"
 )]
 
+mod ledger_alone;
 mod measurements;
 mod memory;
 

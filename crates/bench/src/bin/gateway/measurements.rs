@@ -7,6 +7,8 @@ use ichido_bench::processes::{Process, Settings, scratch, sync_ms, time_to_first
 use ichido_bench::rounds::{Contender, Series, Workload, in_turn};
 use ichido_bench::table::Table;
 
+use crate::ledger_alone;
+
 const QUIET: Settings<'_> = Settings { log_level: Some("warn"), optional_key: false, no_history: false };
 
 pub(crate) fn file(dir: &tempfile::TempDir) -> String {
@@ -137,9 +139,13 @@ fn on_server(options: &Options, table: &mut Table, name: &str, variable: &str, t
     let what = format!("first time, {name}, 64");
     let contenders = [&bare, &gateway].map(|process| Contender { process, service: Some(&service) });
     let [theirs, ours] = in_turn(options, &Load::New, 64, contenders);
+    let alone = (0..options.rounds).map(|_| ledger_alone::rate(&url, 64, options.time));
+    let alone = median(alone.collect());
     note(table, &what, "bare proxy", &theirs);
     note(table, &what, "gateway", &ours);
     table.at_least(format!("{what}: gateway / bare proxy"), ratio(&ours.rates, &theirs.rates), "", target);
+    let bound = alone / median(theirs.rates);
+    table.note(format!("{what}: the ledger without HTTP / bare proxy"), format!("{alone:.0}/s = {bound:.2}"));
 }
 
 /// Replays of one key, compared with nginx, which asks the upstream each time.
@@ -150,16 +156,20 @@ pub(crate) fn replay(options: &Options, table: &mut Table) {
     let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
     let quiet_dir = scratch();
     let quiet = Process::gateway(&service, &file(&quiet_dir), &QUIET);
+    let responder = Process::role(&["axum"]);
     for process in [&gateway, &quiet] {
         Load::Same.send(process, 1, options.time);
     }
-    let contenders = [&nginx, &gateway, &quiet].map(|process| Contender { process, service: None });
-    let [theirs, ours, quiets] = in_turn(options, &Load::Same, 64, contenders);
+    let contenders =
+        [&nginx, &gateway, &quiet, &responder].map(|process| Contender { process, service: None });
+    let [theirs, ours, quiets, bound] = in_turn(options, &Load::Same, 64, contenders);
     table.note("replay, 64: nginx proxying", format!("{:.0}/s", median(theirs.rates.clone())));
     note(table, "replay, 64", "gateway", &ours);
     table.at_least("replay, 64: gateway / nginx proxying", ratio(&ours.rates, &theirs.rates), "", 1.6);
     let quiet = ratio(&quiets.rates, &theirs.rates);
     table.note("replay, 64: gateway with LOG_LEVEL=warn", format!("{quiet:.2}"));
+    let bound = ratio(&bound.rates, &theirs.rates);
+    table.note("replay, 64: an axum service that only responds / nginx proxying", format!("{bound:.2}"));
 }
 
 /// Requests without a key, compared with the bare proxy.
@@ -169,15 +179,21 @@ pub(crate) fn pass(options: &Options, table: &mut Table) {
     let bare = Process::proxy(&service);
     let settings = Settings { optional_key: true, ..Settings::default() };
     let gateway = Process::gateway(&service, &file(&dir), &settings);
+    let quiet_dir = scratch();
+    let quiet =
+        Process::gateway(&service, &file(&quiet_dir), &Settings { log_level: QUIET.log_level, ..settings });
     for (name, what) in [("GET", Load::Get), ("POST", Load::Plain)] {
-        let contenders = [&bare, &gateway].map(|process| Contender { process, service: Some(&service) });
-        let [theirs, ours] = in_turn(options, &what, 64, contenders);
+        let contenders =
+            [&bare, &gateway, &quiet].map(|process| Contender { process, service: Some(&service) });
+        let [theirs, ours, quiets] = in_turn(options, &what, 64, contenders);
         let what = format!("unkeyed {name}, 64");
         note(table, &what, "bare proxy", &theirs);
         note(table, &what, "gateway", &ours);
         table.at_least(format!("{what}: gateway / bare proxy"), ratio(&ours.rates, &theirs.rates), "", 0.97);
         let cpu = ratio(&ours.cpu_us, &theirs.cpu_us);
         table.note(format!("{what}: CPU per request, gateway / bare proxy"), format!("{cpu:.2}"));
+        let quiet = ratio(&quiets.rates, &theirs.rates);
+        table.note(format!("{what}: gateway with LOG_LEVEL=warn"), format!("{quiet:.2}"));
     }
 }
 

@@ -7,7 +7,7 @@ WITH clock AS MATERIALIZED (
         doubt_at = CASE c.state WHEN 'running' THEN least(c.doubt_at, clock.now) ELSE c.doubt_at END,
         over_at = CASE c.state WHEN 'running' THEN c.over_at + least(0, clock.now - c.doubt_at) ELSE c.over_at END
     FROM clock
-    WHERE c.index = $1::bytea AND c.token = $2::bytea AND c.state <> 'done' AND c.over_at > clock.now
+    WHERE c.index = $1::bytea AND c.token = $2::bytea AND c.completed_at IS NULL AND c.over_at > clock.now
     RETURNING c.index
 )
 SELECT clock.now, EXISTS (SELECT FROM applied) AS written, found.index, found.tenant, found.route, found.key, found.fingerprint, found.nonce,

@@ -2,7 +2,7 @@ WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), applied AS (
     DELETE FROM ichido.claims AS c USING clock
-    WHERE c.index = $1::bytea AND c.token = $2::bytea AND c.state <> 'done' AND c.over_at > clock.now
+    WHERE c.index = $1::bytea AND c.token = $2::bytea AND c.completed_at IS NULL AND c.over_at > clock.now
     RETURNING c.index
 )
 SELECT clock.now, EXISTS (SELECT FROM applied) AS written, found.index, found.tenant, found.route, found.key, found.fingerprint, found.nonce,

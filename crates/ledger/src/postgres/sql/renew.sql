@@ -7,7 +7,7 @@ WITH clock AS MATERIALIZED (
         renewals = least(c.renewals + 1, 4294967295), doubt_at = clock.now + $3::bigint,
         over_at = c.over_at + (clock.now + $3::bigint - c.doubt_at), doubt_kind = NULL, doubt_reason = NULL
     FROM clock
-    WHERE c.index = $1::bytea AND c.token = $2::bytea AND c.state <> 'done' AND c.over_at > clock.now
+    WHERE c.index = $1::bytea AND c.token = $2::bytea AND c.completed_at IS NULL AND c.over_at > clock.now
     RETURNING c.index
 )
 SELECT clock.now, EXISTS (SELECT FROM applied) AS written, found.index, found.tenant, found.route, found.key, found.fingerprint, found.nonce,
