@@ -101,7 +101,7 @@ fn verdict(verdict: Verdict, t: &'static Translations) -> Markup {
     let (class, text) = match verdict {
         Verdict::Met => ("mark done", t.slo_met),
         Verdict::Missed => ("mark in-doubt", t.slo_missed),
-        Verdict::NoData => ("mark", t.slo_no_data),
+        Verdict::NoData => ("mark running", t.slo_no_data),
     };
     html! { span class=(class) { (text) } }
 }

@@ -186,7 +186,7 @@ translations! {
     largest_outcome: "Largest outcome", "保存できる結果の最大サイズ";
     recent_passes: "Recent passes", "最近の再送処理";
     recent_passes_caption: "Passes over the spool, latest first", "スプールの再送処理（新しい順）";
-    no_passes: "No passes yet. Batches in the spool are resent on schedule.", "まだ実行されていません。スプールのバッチは定期的に再送されます。";
+    no_passes: "No passes yet. RESEND_CRON says when the spool is sent.", "まだ実行されていません。スプールを再送する時刻は RESEND_CRON で設定します。";
     started: "Started", "開始";
     trigger: "Trigger", "起動元";
     by_schedule: "schedule", "スケジュール";
