@@ -129,10 +129,12 @@ fn form(search: &Search, state: Option<StateName>, t: &Translations) -> Markup {
 
 /// Why the list is empty, and what to do.
 fn nothing(search: &Search, page: &Page, t: &Translations) -> &'static str {
-    match page.cursor {
-        Some(_) => t.none_found_yet,
-        None if search.prefix.is_empty() && search.state.is_empty() => t.no_claims,
-        None => t.no_match,
+    let is_whole_list = search.prefix.is_empty() && search.cursor.is_none();
+    match (&page.cursor, search.state.as_str()) {
+        (Some(_), _) => t.none_found_yet,
+        (None, "") if is_whole_list => t.no_claims,
+        (None, "in-doubt") if is_whole_list => t.no_doubts,
+        (None, _) => t.no_match,
     }
 }
 

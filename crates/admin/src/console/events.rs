@@ -90,7 +90,7 @@ async fn find(console: &Console, search: &Search) -> Result<MarkPage, String> {
 fn nothing(search: &Search, page: &MarkPage, t: &Translations) -> &'static str {
     match page.cursor {
         Some(_) => t.none_found_yet,
-        None if search.prefix.is_empty() => t.no_events,
+        None if search.prefix.is_empty() && search.cursor.is_none() => t.no_events,
         None => t.no_match,
     }
 }

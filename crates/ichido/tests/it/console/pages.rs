@@ -31,6 +31,8 @@ fn empty_pages_render_in_every_width_language_and_color_scheme() {
         browser.open(&at(path));
         assert!(browser.text().contains("検索条件を変えてください"), "{path}: {}", browser.text());
     }
+    browser.open(&at("/claims?state=in-doubt"));
+    assert!(browser.text().contains("対応は不要です"), "{}", browser.text());
     check_page(&browser, &at("/history"), "history-empty");
     assert!(browser.text().contains("この期間の記録はありません"), "{}", browser.text());
     check_page(&browser, &at("/history/timeline?find=none"), "timeline-empty");
