@@ -97,11 +97,6 @@ where
         .routes(routes!(health::metrics))
 }
 
-/// What a problem of the API means, by its code.
-pub(crate) fn describe_problem(code: &str) -> Option<&'static str> {
-    problems::describe(code)
-}
-
 fn with_fallbacks<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router.fallback(problem::not_found).method_not_allowed_fallback(problem::method_not_allowed)
 }

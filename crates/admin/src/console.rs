@@ -26,6 +26,7 @@ mod not_found;
 mod overview;
 mod page;
 mod plot;
+mod problem_types;
 mod sampler;
 mod sign_in;
 mod slo;

@@ -113,7 +113,7 @@ impl Process {
     /// Waits until it reports that it is ready.
     fn wait_until_ready(&self) {
         let started = Instant::now();
-        while get(self.address, "/readyz").is_none_or(|(status, _)| status != 200) {
+        while get(self.address, "/readyz").is_none_or(|page| page.status != 200) {
             assert!(started.elapsed() < TIMEOUT, "daemon is not ready");
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -242,8 +242,16 @@ pub fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duration {
     took
 }
 
-/// Requests a page on a new connection. Returns its status and how long the complete response took.
-pub fn get(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
+/// A page, and how long its complete response took.
+#[derive(Debug)]
+pub struct Page {
+    pub status: u16,
+    pub took: Duration,
+    pub text: String,
+}
+
+/// Requests a page on a new connection.
+pub fn get(address: SocketAddr, path: &str) -> Option<Page> {
     let started = Instant::now();
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
@@ -253,7 +261,8 @@ pub fn get(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
     let mut response = Vec::new();
     stream.read_to_end(&mut response).ok()?;
     let status = std::str::from_utf8(response.get(9..12)?).ok()?.parse().ok()?;
-    Some((status, started.elapsed()))
+    let took = started.elapsed();
+    Some(Page { status, took, text: String::from_utf8_lossy(&response).into_owned() })
 }
 
 /// Returns the time from the start of a gateway to its first response from the upstream.

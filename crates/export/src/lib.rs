@@ -34,7 +34,8 @@ pub use self::collect::{Collected, RejectedRow};
 pub use self::export::Export;
 pub use self::plan::{Action, Outgoing, Plan, plan};
 pub use self::reconcile::{
-    Difference, Findings, Others, Receiver, Reconciled, ReconciledPeriod, reconcile, reconcile_jsonl,
+    Difference, DifferenceKind, Findings, Others, Receiver, Reconciled, ReconciledPeriod, reconcile,
+    reconcile_jsonl,
 };
 pub use self::report::Report;
 pub use self::schedule::Scheduled;

@@ -56,18 +56,6 @@ const PROBLEMS: [(&str, &str); 15] = [
     (UNSUPPORTED, "Only file: ledgers support this. Use the tools of the database server."),
 ];
 
-/// What a problem means, by its code: the last segment of its `type`.
-pub(super) fn describe(code: &str) -> Option<&'static str> {
-    let is_code = |name: &str| {
-        let words = code.split('-').map(|word| {
-            let mut letters = word.chars();
-            letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
-        });
-        words.collect::<String>() == name
-    };
-    PROBLEMS.iter().find(|(name, _)| is_code(name)).map(|(_, description)| *description)
-}
-
 /// The component for each problem, by name.
 pub(super) fn components() -> impl Iterator<Item = (&'static str, Response)> {
     PROBLEMS.into_iter().map(|(name, description)| {

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use super::Console;
 use super::language::Language;
 use super::page::{View, exact_time, number};
+use super::translations::fill;
 use crate::histories::LastLook;
 use ichido_serve::visible;
 
@@ -33,10 +34,10 @@ fn draw(view: &View, console: &Console, most: usize) -> Markup {
             @if found.findings.is_empty() { p.empty { (t.no_anomalies) } }
             @else { ul.findings { @for finding in found.findings.iter().rev().take(most) { (item(view, finding)) } } }
             @if found.findings.len() > most {
-                p { a href="/history#anomalies" { (t.all_anomalies) " (" (number(found.findings.len() as u64)) ")" } }
+                p { a href="/history#anomalies" { (t.all_anomalies) (t.in_parentheses(number(found.findings.len() as u64))) } }
             }
             @if found.known_hours < Found::HOURS_MIN {
-                p.hint { (t.hours_to_judge) " " (found.known_hours) " / " (Found::HOURS_MIN) }
+                p.hint { (fill(t.hours_to_judge, format_args!("{} / {}", found.known_hours, Found::HOURS_MIN))) }
             }
         },
     };

@@ -9,6 +9,7 @@ use super::Console;
 use super::claim::refused;
 use super::form::OperatorForm;
 use super::page::{Section, View, facts, link};
+use super::translations::fill;
 use crate::browser::see_other;
 use crate::operator::{AskedClaim, ClaimSelector, Confirmed, ResolveKind};
 use ichido_serve::visible;
@@ -72,7 +73,7 @@ fn answer(view: &View, asked: &AskedClaim, back: &str) -> Response {
             (t.service_status, html! { (status) }),
         ]))
         @if asked.answer == "undecided" { p.hint { (visible(&asked.detail)) } }
-        @if let Some(seconds) = asked.wait_seconds { p.notice.warn { (t.ask_too_early) " " (seconds) " s" } }
+        @if let Some(seconds) = asked.wait_seconds { p.notice.warn { (fill(t.ask_too_early, seconds)) } }
         @if let Some(caution) = caution { p.notice.bad role="alert" { (caution) } }
         @if let Some((code, label, means)) = code {
             p.notice.warn { (means) }

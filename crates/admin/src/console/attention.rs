@@ -8,7 +8,7 @@ use super::Console;
 use super::health::Health;
 use super::page::{link, number};
 use super::sampler::Snapshot;
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use crate::histories::LastLook;
 
 /// How urgent an item is.
@@ -55,7 +55,7 @@ impl Attention {
         let counted = |name, urgency, count: Option<u64>, text: &str, to: String| {
             let count = count.unwrap_or_default();
             let urgency = if count == 0 { Urgency::None } else { urgency };
-            Item { name, urgency, text: text.replace("{}", &number(count)), to: Some(to) }
+            Item { name, urgency, text: fill(text, number(count)), to: Some(to) }
         };
         let problem = health.problem();
         let mut items = vec![Item {

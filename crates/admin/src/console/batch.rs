@@ -55,6 +55,7 @@ pub(super) async fn batch(
             @if view.may_act() {
                 p { (view.button("/delivery/resend", &[("dir", dir.as_str()), ("file", &query.file)], t.resend, "strong")) }
             }
+            p { a href=(link("/trace", &[("id", stored.batch.key())])) { (t.trace_batch) } }
             (attempts(&stored, t))
             (records(&stored, console.bodies(), t))
         },
@@ -136,7 +137,8 @@ pub(super) async fn confirm(
     let count = directory.get().await.map_or(0, |listing| listing.count);
     let means = if dir == BatchDir::Spool { t.resend_spool_means } else { t.resend_failed_means };
     let body = html! {
-        p.notice.warn { b { (number(count)) } " " (t.batches) " " (means) }
+        (facts(&[(t.batches, html! { (number(count)) })]))
+        p.notice.warn { (means) }
         form.confirm method="post" action="/delivery/resend" {
             (view.csrf_field())
             input type="hidden" name="dir" value=(dir.as_str());

@@ -13,7 +13,7 @@ use super::Console;
 use super::claims::{describe, href, state_mark};
 use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, time};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use crate::browser::see_other;
 use crate::operator::{
     ClaimSelector, ClaimView, Operator, REASON_CHARS_MAX, Refusal, ResolveAs, ResolvedClaim, is_reason,
@@ -274,7 +274,7 @@ fn about(claim: &Summary, claim_view: &ClaimView, t: &'static Translations) -> V
         (t.claimed_at, time(claim.claimed_at)),
         (
             t.renewed_at,
-            html! { (time(claim.renewed_at)) " (" (text("renewals").unwrap_or_default()) " " (t.times) ")" },
+            html! { (time(claim.renewed_at)) (t.in_parentheses(fill(t.times, text("renewals").unwrap_or_default()))) },
         ),
     ];
     // An empty tenant tells nothing.
@@ -287,8 +287,8 @@ fn about(claim: &Summary, claim_view: &ClaimView, t: &'static Translations) -> V
     ];
     rows.extend(moments.into_iter().filter_map(|(name, at)| at.map(|at| (name, time(at)))));
     rows.extend(claim.doubt_reason.as_ref().map(|reason| (t.doubt_reason, html! { (visible(reason)) })));
-    rows.extend(seconds("lease_ms").map(|seconds| (t.lease, html! { (seconds) " s" })));
-    rows.extend(seconds("retention_ms").map(|seconds| (t.retention, html! { (seconds) " s" })));
+    rows.extend(seconds("lease_ms").map(|seconds| (t.lease, html! { (fill(t.seconds, seconds)) })));
+    rows.extend(seconds("retention_ms").map(|seconds| (t.retention, html! { (fill(t.seconds, seconds)) })));
     let print = text("fingerprint").filter(|print| print.bytes().any(|digit| digit != b'0'));
     rows.extend(print.map(|print| (t.fingerprint, html! { code.key { (print) } })));
     rows.push((t.index, html! { code.key { (claim.index) } }));
@@ -347,7 +347,7 @@ pub(super) fn metadata(metadata: &Metadata, t: &'static Translations) -> Markup 
 fn outcome(claim_view: &ClaimView, bodies: Bodies, t: &'static Translations) -> Markup {
     let (answer, plain) = (claim_view.0.get("answer"), claim_view.0.get("outcome"));
     if let Some(reason) = claim_view.0.get("answer_not_kept").and_then(Value::as_str) {
-        return html! { h2 { (t.outcome) } p { (t.response_not_kept) ": " (visible(reason)) } };
+        return html! { h2 { (t.outcome) } p { (t.response_not_kept) (t.colon) (visible(reason)) } };
     }
     let Some(value) = answer.or(plain) else { return html! {} };
     let status = answer.and_then(|answer| answer.get("status")).map(Value::to_string);

@@ -53,7 +53,7 @@ pub(super) async fn claims(
         @match &found {
             Ok(page) => {
                 @if page.degraded { p.notice.bad role="alert" { (t.local_only) } }
-                @if page.claims.is_empty() { p.empty { (if page.cursor.is_some() { t.none_found_yet } else { t.no_claims }) } }
+                @if page.claims.is_empty() { p.empty { (nothing(&search, page, t)) } }
                 @else { (rows(page, t)) }
                 (pager(&search, page, scan, t))
                 (conflicts(&fallback.map(|status| status.conflicts).unwrap_or_default(), t))
@@ -124,6 +124,17 @@ fn form(search: &Search, state: Option<StateName>, t: &Translations) -> Markup {
             }
             button type="submit" { (t.search) }
         }
+    }
+}
+
+/// Why the list is empty, and what to do.
+fn nothing(search: &Search, page: &Page, t: &Translations) -> &'static str {
+    let is_whole_list = search.prefix.is_empty() && search.cursor.is_none();
+    match (&page.cursor, search.state.as_str()) {
+        (Some(_), _) => t.none_found_yet,
+        (None, "") if is_whole_list => t.no_claims,
+        (None, "in-doubt") if is_whole_list => t.no_doubts,
+        (None, _) => t.no_match,
     }
 }
 

@@ -13,7 +13,7 @@ use super::Console;
 use super::directory_cache::{DirectoryListing, LISTED_MAX};
 use super::overview::passes;
 use super::page::{Section, View, link, number, table, time};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use crate::delivery_control::DeliveryControl;
 use ichido_serve::visible;
 
@@ -63,7 +63,7 @@ pub(super) async fn delivery(
     let snapshot = console.sampler.snapshot();
     let body = html! {
         @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
-        @if let Some(held) = delivery_control.held() { p.notice.bad role="alert" { (t.lane_is_held) " " (visible(&held)) } }
+        @if let Some(held) = delivery_control.held() { p.notice.bad role="alert" { (fill(t.lane_is_held, visible(&held))) } }
         (tabs(&counts, dir, t))
         p { a href="/delivery/slo" { (t.slo) } }
         section aria-label=(dir_name(dir, t)) {
@@ -191,7 +191,7 @@ async fn notices(
         section aria-labelledby="notices" {
             h2 #notices { (t.notices) }
             p {
-                (t.notices_waiting) ": " b { (number(count)) } " · " (t.notices_sent) ": "
+                (t.notices_waiting) (t.colon) b { (number(count)) } " · " (t.notices_sent) (t.colon)
                 @if sent.is_empty() { b { "0" } }
                 @for (index, (channel, count)) in sent.iter().enumerate() { @if index > 0 { (t.comma) } (t.channel(channel)) " " b { (number(*count)) } }
             }

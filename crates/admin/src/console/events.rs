@@ -56,7 +56,7 @@ pub(super) async fn events(
         @match &found {
             Ok(page) => {
                 @if page.degraded { p.notice.bad role="alert" { (t.events_local_only) } }
-                @if page.marks.is_empty() { p.empty { (if page.cursor.is_some() { t.none_found_yet } else { t.no_events }) } }
+                @if page.marks.is_empty() { p.empty { (nothing(&search, page, t)) } }
                 @else { (rows(page, t)) }
                 (pager(&search, page, scan, t))
             },
@@ -83,6 +83,15 @@ async fn find(console: &Console, search: &Search) -> Result<MarkPage, String> {
         if found.cursor.is_none() || found.marks.len() >= ROWS || started.elapsed() > TIMEOUT {
             return Ok(found);
         }
+    }
+}
+
+/// Why the list is empty, and what to do.
+fn nothing(search: &Search, page: &MarkPage, t: &Translations) -> &'static str {
+    match page.cursor {
+        Some(_) => t.none_found_yet,
+        None if search.prefix.is_empty() && search.cursor.is_none() => t.no_events,
+        None => t.no_match,
     }
 }
 

@@ -5,7 +5,7 @@
 use maud::{Markup, html};
 
 use super::sampler::Snapshot;
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use ichido_serve::visible;
 
 /// The state of a component.
@@ -58,7 +58,7 @@ impl Health {
         }
         let (state, text) = match snapshot.recent_errors() {
             0 => (Status::Good, t.no_recent_errors.to_owned()),
-            errors => (Status::Bad, t.recent_errors.replace("{}", &super::page::number(errors))),
+            errors => (Status::Bad, fill(t.recent_errors, super::page::number(errors))),
         };
         checks.push(Check { name: "responses", label: t.responses, state, text });
         Self { checks, t }
@@ -80,7 +80,7 @@ impl Health {
         match self.state() {
             Status::Good => t.health_good.to_owned(),
             Status::Unknown => t.health_checking.to_owned(),
-            Status::Bad | Status::Warn => format!("{} {}", t.health_bad, labels.join(t.comma)),
+            Status::Bad | Status::Warn => fill(t.health_bad, labels.join(t.comma)),
         }
     }
 
@@ -98,7 +98,7 @@ impl Health {
                 ul.health {
                     @for check in &self.checks {
                         li data-state-of={ "health-" (check.name) "-state" } data-state=(check.state.name()) {
-                            b { (check.label) } ": " span data-live={ "health-" (check.name) } { (check.text) }
+                            b { (check.label) } (self.t.colon) span data-live={ "health-" (check.name) } { (check.text) }
                         }
                     }
                 }
@@ -125,7 +125,9 @@ fn probed(name: &'static str, snapshot: &Snapshot, t: &'static Translations) -> 
         None => (Status::Unknown, t.health_checking.to_owned()),
         Some(verdict) => match &verdict.detail {
             None => (Status::Good, t.component_ok.to_owned()),
-            Some(detail) => (Status::Bad, format!("{} ({})", t.component_failing, visible(detail))),
+            Some(detail) => {
+                (Status::Bad, format!("{}{}", t.component_failing, t.in_parentheses(visible(detail))))
+            }
         },
     };
     Check { name, label: t.component(name), state, text }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use self::report::{Hour, Report};
 use super::page::{Section, View, hour_label, link, number};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use super::{Console, anomalies};
 use crate::histories::Unavailable;
 use ichido_serve::visible;
@@ -83,7 +83,7 @@ pub(super) async fn history(
         (only(&wanted, t))
         @if let Some(slot) = marked {
             section aria-labelledby="hour" {
-                h2 #hour { (t.hour_from) " " (hour_label(report.start_of(slot), "%Y-%m-%d %H:%M")) }
+                h2 #hour { (fill(t.hour_from, hour_label(report.start_of(slot), "%Y-%m-%d %H:%M"))) }
                 (tiles(&report.hours[slot], t))
             }
         }

@@ -7,9 +7,8 @@ use axum::routing::{any, get};
 use http::StatusCode;
 use maud::html;
 
-use super::PageContext;
 use super::page::{Section, View};
-use crate::api;
+use super::{PageContext, problem_types};
 use crate::browser::is_page_request;
 use ichido_serve::problem;
 
@@ -28,12 +27,13 @@ async fn missing(view: Result<View, StatusCode>, request: Request) -> Response {
 }
 
 async fn problem_type(view: View, Path(code): Path<String>) -> Response {
-    let Some(description) = api::describe_problem(&code) else { return not_found(&view) };
+    let Some(description) = problem_types::describe(&code, view.lang) else { return not_found(&view) };
     let body = html! {
-        p lang="en" { (description) }
+        p { code.key { (code) } }
+        p { (description) }
         p { a href="/" { (view.t.back_to_overview) } }
     };
-    view.page(Section::None, &code, body)
+    view.page(Section::None, view.t.problem_type, body)
 }
 
 fn not_found(view: &View) -> Response {

@@ -17,6 +17,9 @@ use crate::browser::with_security_headers;
 use crate::trace::ID_CHARS_MAX;
 use ichido_serve::visible;
 
+/// How the markup of an amount starts.
+const AMOUNT: &str = "<span class=\"amount\">";
+
 /// A section of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
@@ -203,18 +206,19 @@ pub(super) fn table_under_heading(caption: &str, heads: &[&str], rows: &[Vec<Mar
 }
 
 fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    let numbers: Vec<bool> = (0..heads.len()).map(|column| has_numbers(rows, column)).collect();
     // The roles repeat what the elements mean: browsers drop that meaning from tables that are laid out as cards.
     html! {
         table.cards role="table" {
             (caption)
             thead role="rowgroup" {
-                tr role="row" { @for head in heads { th scope="col" role="columnheader" { (head) } } }
+                tr role="row" { @for (head, is_number) in heads.iter().zip(&numbers) { th.number[*is_number] scope="col" role="columnheader" { (head) } } }
             }
             tbody role="rowgroup" {
                 @for row in rows {
                     tr role="row" {
-                        @for (cell, head) in row.iter().zip(heads) {
-                            td.number[is_number(cell)] role="cell" data-label=(head) { (cell) }
+                        @for ((cell, head), is_number) in row.iter().zip(heads).zip(&numbers) {
+                            td.number[*is_number] role="cell" data-label=(head) { (cell) }
                         }
                     }
                 }
@@ -223,9 +227,19 @@ fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
     }
 }
 
-/// Whether a cell contains nothing but a number, which is aligned to the right.
+/// Whether a column has numbers, and nothing else. It is aligned to the right.
+fn has_numbers(rows: &[Vec<Markup>], column: usize) -> bool {
+    let mut cells =
+        rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.0.is_empty()).peekable();
+    cells.peek().is_some() && cells.all(is_number)
+}
+
+/// Whether a cell contains nothing but a number, or an amount with its unit.
 fn is_number(cell: &Markup) -> bool {
     let text = cell.0.as_str();
+    if text.starts_with(AMOUNT) {
+        return true;
+    }
     let is_part = |char: char| char.is_ascii_digit() || matches!(char, ',' | '.' | ' ' | '%');
     text.starts_with(|char: char| char.is_ascii_digit())
         && text.strip_suffix(" ms").unwrap_or(text).chars().all(is_part)
@@ -279,7 +293,7 @@ pub(super) fn time_of(text: &str) -> Markup {
 fn search_box(t: &Translations) -> Markup {
     html! {
         form.find method="get" action="/trace" role="search" aria-label=(t.trace) {
-            input type="search" name="id" aria-label=(t.trace_label) placeholder=(t.trace_label) required
+            input type="search" name="id" aria-label=(t.trace_label) placeholder=(t.trace_placeholder) required
                 maxlength=(ID_CHARS_MAX) autocomplete="off" spellcheck="false";
         }
     }
@@ -315,8 +329,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_numbers_are_aligned_to_the_right() {
+    fn columns_of_numbers_are_aligned_to_the_right() {
         let cell = |text: &str| is_number(&html! { (text) });
+        let amount = |text: &str| html! { span.amount { (text) } };
+        assert!(is_number(&amount("≥ 99.90 %")));
+        let row = |number: &str| vec![html! { (number) }, amount("–"), html! { (number) }, html! {}];
+        let rows = [row("1"), vec![html! {}, amount("5 USD"), html! { "1 · failed" }, html! {}]];
+        assert_eq!([0, 1, 2, 3].map(|column| has_numbers(&rows, column)), [true, true, false, false]);
+        let html = table("caption", &["a", "b", "c", "d"], &rows).into_string();
+        assert_eq!(html.matches(r#"<th class="number""#).count(), 2, "{html}");
         for number in ["0", "1,234", "12.5 %", "12 ms"] {
             assert!(cell(number), "{number}");
         }

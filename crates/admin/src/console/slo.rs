@@ -9,8 +9,9 @@ use serde::Deserialize;
 
 use super::Console;
 use super::page::{Section, View, facts, link, number, table_under_heading, time_of};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use crate::slo::{Days, Interventions, Report, report};
+use crate::trace::Place;
 use ichido_core::error_chain;
 use ichido_serve::visible;
 
@@ -57,6 +58,7 @@ fn body(report: &Report, days: Days, t: &'static Translations) -> Markup {
                 a href=(page(days)) aria-current=[(days.as_month() == month_of(report)).then_some("page")] { (month(days)) }
             }
         }
+        @if report.criteria.iter().all(|criterion| criterion.verdict == Verdict::NoData) { p.empty { (t.slo_empty) } }
         (criteria(&report.criteria, t))
         (interventions(&report.manual_interventions, t))
         @for criterion in report.criteria.iter().filter(|criterion| !criterion.batches.is_empty()) {
@@ -99,7 +101,7 @@ fn verdict(verdict: Verdict, t: &'static Translations) -> Markup {
     let (class, text) = match verdict {
         Verdict::Met => ("mark done", t.slo_met),
         Verdict::Missed => ("mark in-doubt", t.slo_missed),
-        Verdict::NoData => ("mark", t.slo_no_data),
+        Verdict::NoData => ("mark running", t.slo_no_data),
     };
     html! { span class=(class) { (text) } }
 }
@@ -116,15 +118,16 @@ fn shown(value: f64, unit: Unit) -> String {
 fn interventions(interventions: &Interventions, t: &'static Translations) -> Markup {
     let Interventions { target, count, by_action, verdict: reached } = interventions;
     let count = count.map_or_else(|| "–".to_owned(), number);
-    html! {
-        h2 { (t.slo_interventions) }
-        (facts(&[
-            (t.slo_verdict, verdict(*reached, t)),
-            (t.slo_value, html! { (count) }),
-            (t.slo_target, html! { "≤ " (number(*target)) }),
-            (t.details, html! { @for (action, count) in by_action { span.key { (visible(action)) } " " (number(*count)) " " } }),
-        ]))
+    let mut rows = vec![
+        (t.slo_verdict, verdict(*reached, t)),
+        (t.slo_value, html! { (count) }),
+        (t.slo_target, html! { "≤ " (number(*target)) }),
+    ];
+    if !by_action.is_empty() {
+        let actions = html! { @for (action, count) in by_action { span.key { (visible(action)) } " " (number(*count)) " " } };
+        rows.push((t.details, actions));
     }
+    html! { h2 { (t.slo_interventions) } (facts(&rows)) }
 }
 
 fn against(criterion: &Criterion, t: &'static Translations) -> Markup {
@@ -133,13 +136,13 @@ fn against(criterion: &Criterion, t: &'static Translations) -> Markup {
         vec![
             time_of(&against.at),
             html! { a.key href=(link("/trace", &[("id", batch)])) { (visible(&batch.chars().take(12).collect::<String>())) } },
-            html! { span.detail { (visible(&against.what)) } },
+            html! { span.detail { (visible(t.trace_event(Place::Receipts, &against.what))) } },
         ]
     };
     let rows: Vec<_> = criterion.batches.iter().map(row).collect();
     html! {
         (table_under_heading(t.criterion(criterion.name), &[t.time, t.batch, t.details], &rows))
-        @if criterion.more_batches > 0 { p.hint { (t.slo_more) " " (number(criterion.more_batches)) } }
+        @if criterion.more_batches > 0 { p.hint { (fill(t.slo_more, number(criterion.more_batches))) } }
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::Console;
 use super::history::{search_form, unavailable};
 use super::page::{Section, View, exact_time, facts, number, table_under_heading};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use ichido_serve::visible;
 
 /// The decisions in the table: the newest ones.
@@ -48,7 +48,7 @@ pub(super) async fn timeline(
         @else {
             (facts(&summary(&entries, t)))
             h2 { (t.decisions) }
-            @if entries.len() > ROWS { p.hint { (t.newest_only) " " (number(entries.len() as u64)) } }
+            @if entries.len() > ROWS { p.hint { (fill(t.newest_only, number(entries.len() as u64))) } }
             (rows(&entries, t))
         }
         p { a href="/history" { (t.back_to_history) } }
@@ -92,7 +92,7 @@ fn rows(entries: &[Entry], t: &'static Translations) -> Markup {
         let ms = entry.latency_us as f64 / 1_000.0;
         vec![
             exact_time(Timestamp(entry.at)),
-            html! { (visible(t.decision(&entry.result))) @if entry.degraded { " (" (t.fallback) ")" } },
+            html! { (visible(t.decision(&entry.result))) @if entry.degraded { (t.in_parentheses(t.fallback)) } },
             html! { span.key { (visible(&entry.route)) } },
             optional(&entry.source),
             html! { span.key { (visible(&entry.instance)) } },

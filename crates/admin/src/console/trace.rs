@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::PageContext;
 use super::page::{Section, View, number, table_under_heading, time_of};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use crate::state::{AppState, UsageSource};
 use crate::trace::{Event, Place, Trace, is_id, trace_in_meter};
 use ichido_serve::visible;
@@ -81,7 +81,7 @@ fn result(trace: &Trace, t: &'static Translations) -> Markup {
         p { span.key { (visible(&trace.id)) } }
         @if trace.found {
             h2 { (t.trace_timeline) }
-            @if trace.omitted > 0 { p.hint { (t.trace_omitted) " " (number(trace.omitted)) } }
+            @if trace.omitted > 0 { p.hint { (fill(t.trace_omitted, number(trace.omitted))) } }
             (timeline(&trace.timeline, t))
         } @else {
             p.empty { (t.trace_nothing) }
@@ -149,7 +149,7 @@ impl Translations {
     }
 
     /// What happened. Actions in the audit log are shown as they are recorded.
-    fn trace_event<'a>(&self, place: Place, event: &'a str) -> &'a str {
+    pub(super) fn trace_event<'a>(&self, place: Place, event: &'a str) -> &'a str {
         match (place, event) {
             (Place::Audit, action) => action,
             (Place::History, decision) => self.decision(decision),

@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
-use ichido_core::Timestamp;
 use ichido_ledger::Summary;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -16,7 +15,7 @@ use super::Console;
 use super::claims::{describe, href};
 use super::form::OperatorForm;
 use super::page::{Section, View, link, number, table, time};
-use super::translations::Translations;
+use super::translations::{Translations, fill};
 use crate::operator::{
     Group, Operator, REASON_CHARS_MAX, ResolveAs, SCANNED_MAX, SeenClaim, SeenResult, Triage, TriageFilter,
 };
@@ -59,17 +58,16 @@ pub(super) async fn triage(
     let t = view.t;
     let filter = search.filter();
     let found = console.app.operator().triage(&filter, ROWS).await.map_err(describe);
-    let now = console.app.admin.ledger.settings().clock.now();
     let body = html! {
         p { (t.triage_intro) }
         (form(&search, t))
         @match &found {
             Ok(triage) => {
                 @if triage.degraded { p.notice.bad role="alert" { (t.local_only) } }
-                @if triage.matched == 0 { p.empty { (t.no_doubts) } }
+                @if triage.matched == 0 { p.empty { (if filter == TriageFilter::default() { t.no_doubts } else { t.no_match }) } }
                 @else {
-                    (groups(&triage.groups, now, t))
-                    (claims(&triage.claims, now, t))
+                    (groups(&triage.groups, t))
+                    (claims(&triage.claims, t))
                     (shown(triage, t))
                     @if view.may_act() { (actions(&view, &triage.claims, &filter)) }
                 }
@@ -122,7 +120,7 @@ fn confirm(view: &View, claims: &[SeenClaim], resolve_as: &ResolveAs, form: &Ope
     let rows: Vec<_> =
         claims.iter().map(|claim| vec![key(&claim.key), key(&claim.tenant), key(&claim.route)]).collect();
     let body = html! {
-        p { strong { (number(claims.len() as u64)) } " " (t.claims_will_be_resolved) }
+        p { (fill(t.claims_will_be_resolved, number(claims.len() as u64))) }
         (table(t.doubts_caption, &[t.key, t.tenant, t.route], &rows))
         p.notice.warn { (means) }
         (view.button("/claims/triage", &fields, label, "strong"))
@@ -138,7 +136,7 @@ fn outcome(results: &[SeenResult], t: &Translations) -> Markup {
         .map(|result| vec![key(&result.key), key(&result.route), html! { (result.result) }])
         .collect();
     html! {
-        p.notice.good role="status" { strong { (number((results.len() - left.len()) as u64)) } " " (t.claims_resolved) }
+        p.notice.good role="status" { (fill(t.claims_resolved, number((results.len() - left.len()) as u64))) }
         @if !rows.is_empty() {
             p.notice.warn role="alert" { (t.claims_not_resolved) }
             (table(t.claims_not_resolved, &[t.key, t.route, t.doubt_reason], &rows))
@@ -170,24 +168,24 @@ fn form(search: &Search, t: &Translations) -> Markup {
     }
 }
 
-fn groups(groups: &[Group], now: Timestamp, t: &Translations) -> Markup {
+fn groups(groups: &[Group], t: &Translations) -> Markup {
     let row = |group: &Group| {
         let only = link("/claims/triage", &[("route", &group.route), ("reason", &group.reason)]);
         vec![
             html! { (number(group.count)) },
             html! { a.key href=(only) { (visible(&group.route)) } },
             key(&group.reason),
-            age(group.oldest, now, t),
+            time(group.oldest),
         ]
     };
     let rows: Vec<_> = groups.iter().map(row).collect();
-    table(t.doubt_groups, &[t.conflict_count, t.route, t.doubt_reason, t.oldest], &rows)
+    table(t.doubt_groups, &[t.number_of_claims, t.route, t.doubt_reason, t.oldest], &rows)
 }
 
-fn claims(claims: &[Summary], now: Timestamp, t: &Translations) -> Markup {
+fn claims(claims: &[Summary], t: &Translations) -> Markup {
     let row = |claim: &Summary| {
         vec![
-            html! { @if let Some(since) = claim.doubt_since { (age(since, now, t)) } },
+            html! { @if let Some(since) = claim.doubt_since { (time(since)) } },
             html! { a.key href=(href("/claims/one", claim, &[])) { (visible(&claim.key)) } },
             key(&claim.tenant),
             key(&claim.route),
@@ -202,7 +200,7 @@ fn shown(triage: &Triage, t: &Translations) -> Markup {
     html! {
         p.hint {
             (number(triage.claims.len() as u64)) " / " (number(triage.matched))
-            @if !triage.complete { " · " (t.not_all_read) " " (number(SCANNED_MAX)) }
+            @if !triage.complete { " · " (fill(t.not_all_read, number(SCANNED_MAX))) }
         }
     }
 }
@@ -227,18 +225,4 @@ fn actions(view: &View, claims: &[Summary], filter: &TriageFilter) -> Markup {
 
 fn key(text: &str) -> Markup {
     html! { span.key { (visible(text)) } }
-}
-
-/// A moment, and how long ago it was.
-fn age(since: Timestamp, now: Timestamp, t: &Translations) -> Markup {
-    let minutes = now.ms_since(since) / 60_000;
-    html! {
-        (time(since)) " ("
-        @match minutes {
-            0..120 => { (minutes) " " (t.minutes) },
-            120..2_880 => { (minutes / 60) " " (t.hours) },
-            _ => { (minutes / 1_440) " " (t.days) },
-        }
-        ")"
-    }
 }

@@ -66,7 +66,7 @@ pub(super) fn japanese(raw: &Raw<'_>, first_hour: u64, at: u64) -> String {
             )
         }
         Evidence::Duplicates { arrivals } => format!(
-            "{source} から {hour} からの 1 時間に受信した {arrivals} 件のうち {share} が重複でした（通常は {usual_share}）。\
+            "{hour} からの 1 時間に {source} から受信した {arrivals} 件のうち {share} が重複でした（通常は {usual_share}）。\
              ボットの応答が遅いと重複が増えます"
         ),
         Evidence::Silence { since } => format!(
@@ -74,18 +74,18 @@ pub(super) fn japanese(raw: &Raw<'_>, first_hour: u64, at: u64) -> String {
             start_of(first_hour, since)
         ),
         Evidence::Doubts => format!(
-            "{route:?} で {hour} からの 1 時間に、結果未確定の claim に当たった判定が {observed} 件ありました（通常は 1 時間に {usual} 件）"
+            "{hour} からの 1 時間に、{route:?} で結果未確定の claim に該当した判定が {observed} 件ありました（通常は 1 時間に {usual} 件）"
         ),
         Evidence::DuplicatesOfInstance { arrivals } => format!(
-            "インスタンス {name:?} が {route:?} で {hour} からの 1 時間に受信した {arrivals} 件のうち {share} が重複でした\
+            "{hour} からの 1 時間にインスタンス {name:?} が {route:?} で受信した {arrivals} 件のうち {share} が重複でした\
              （ほかのインスタンスでは {usual_share}）"
         ),
         Evidence::DoubtsOfInstance { arrivals } => format!(
-            "インスタンス {name:?} が {route:?} で {hour} からの 1 時間に受信した {arrivals} 件のうち {share} が結果未確定でした\
+            "{hour} からの 1 時間にインスタンス {name:?} が {route:?} で受信した {arrivals} 件のうち {share} が結果未確定でした\
              （ほかのインスタンスでは {usual_share}）"
         ),
         Evidence::ShareOfInstance => format!(
-            "インスタンス {name:?} が {route:?} で {hour} からの 1 時間に受信したのは {observed} 件でした（通常の割合なら {usual} 件）"
+            "{hour} からの 1 時間にインスタンス {name:?} が {route:?} で受信したのは {observed} 件でした（通常の割合なら {usual} 件）"
         ),
     }
 }

@@ -117,7 +117,10 @@ fn only_what_was_previewed_is_resolved() {
     let results: Vec<_> =
         resolved["claims"].as_array().unwrap().iter().map(|claim| &claim["result"]).collect();
     assert_eq!(results, ["done", "claim-changed", "done"], "{resolved}");
-    assert_eq!(keys(&serving.get("/v1/claims/triage?reason=timed").json()), ["b", "e"]);
+    // Both became in doubt just now, perhaps within a millisecond.
+    let mut left = keys(&serving.get("/v1/claims/triage?reason=timed").json());
+    left.sort();
+    assert_eq!(left, ["b", "e"]);
     for (body, why) in [
         (json!({ "as": "done", "claims": vec![claims[0].clone(); 1_001] }), "claims must have"),
         (json!({ "as": "gone", "claims": claims }), "gone"),
@@ -160,7 +163,7 @@ fn console_resolves_the_claims_on_its_page() {
     let again = serving.call("POST", "/claims/triage", &[FORM], &encode(&fields));
     assert!(again.text().contains("were not resolved"), "{}", again.text());
     let empty = serving.call("GET", "/claims/triage?reason=none", &[PAGE, ("accept-language", "ja")], "");
-    assert!(empty.text().contains("結果未確定の claim はありません"), "{}", empty.text());
+    assert!(empty.text().contains("検索条件を変えてください"), "{}", empty.text());
 }
 
 /// The two ends are opposites: a suggestion would lead to the wrong one.

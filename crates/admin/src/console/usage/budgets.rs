@@ -30,7 +30,7 @@ pub(super) fn section(statuses: &[BudgetStatus], t: &Translations) -> Markup {
         ]
     };
     let rows: Vec<_> = statuses.iter().map(row).collect();
-    let title = format!("{} ({})", t.budgets, first.month);
+    let title = format!("{}{}", t.budgets, t.in_parentheses(&first.month));
     html! {
         section {
             h2 { (title) }

@@ -36,7 +36,7 @@ impl Viewers {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                assert_eq!(get(admin, page).unwrap().0, 200);
+                assert_eq!(get(admin, page).unwrap().status, 200);
                 loaded.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
             }

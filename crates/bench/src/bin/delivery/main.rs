@@ -30,7 +30,7 @@ const MEASUREMENTS: [(&str, Measurement); 7] = [
     ("many", measurements::many),
     ("send", measurements::send),
     ("far", measurements::far),
-    ("receipts", receipts::share),
+    ("receipts", receipts::cost),
     ("trace", receipts::trace),
 ];
 

@@ -1,77 +1,67 @@
 //! What receipts cost, and how fast a record is found in them.
 
 use std::path::Path;
+use std::process::Command;
 
-use ichido_bench::command::{ichido, run, run_with_code};
-use ichido_bench::median::median;
-use ichido_bench::options::Options;
+use ichido_bench::command::{ProcessStats, ichido, run, run_with_code};
+use ichido_bench::median::{median, ratio};
+use ichido_bench::options::{Options, ROLE};
 use ichido_bench::processes::scratch;
 use ichido_bench::receiver::Receiver;
-use ichido_bench::records::{lines, record};
+use ichido_bench::records::lines;
 use ichido_bench::table::Table;
 use ichido_core::{Clock, SystemClock, Timestamp};
 use ichido_delivery::receipt::{Attempt, Disposition, Entry};
 use ichido_delivery::store::{self, Store};
 use ichido_delivery::time::iso;
 use ichido_delivery::{Batch, Record};
-use tokio::time::Instant;
 
 const BATCH: u64 = 100;
 const DAYS: u64 = 90;
 const DAY_MS: u64 = 86_400_000;
-/// The share of the time of `send` that receipts may take.
-const SHARE: f64 = 5.0;
+/// The throughput of `send` that receipts must leave.
+const THROUGHPUT: f64 = 0.95;
 
-/// Measures the time that `send` takes, and in the same round the time that writing and syncing the receipts of the same
-/// batches takes alone: `send` writes them in turn, between requests, so this is what they add to it. The digests of batches
-/// are computed by the thread that reads the input, and are reported for themselves.
-pub(crate) fn share(options: &Options, table: &mut Table) {
+/// Sends the same records with receipts and without, in turn, with the sender of `ichido send`. The order alternates, so that
+/// neither always follows the other's writes. The ratio is taken within each round.
+pub(crate) fn cost(options: &Options, table: &mut Table) {
     let (dir, receiver) = (scratch(), Receiver::start());
     let records = options.many / 5;
     let input = lines(dir.path(), records, 1_000);
-    let (mut shares, mut writing, mut hashing) = (Vec::new(), Vec::new(), Vec::new());
-    let per_batch = |seconds: f64| 1e6 * seconds / records.div_ceil(BATCH) as f64;
-    for _ in 0..options.rounds.div_ceil(3) {
+    let send = |receipts: &str| {
         receiver.clear();
-        let sent = run(ichido(&["send", input.to_str().unwrap()], dir.path(), &receiver)).seconds;
+        let data = scratch();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([ROLE, "sender", &receiver.url()]).arg(&input).arg(data.path()).arg(receipts);
+        let took = run(command);
         assert_eq!(receiver.seen().0, records.div_ceil(BATCH));
-        let (hashed, written) = write(dir.path(), records);
-        shares.push(100.0 * written / sent);
-        writing.push(per_batch(written));
-        hashing.push(per_batch(hashed));
+        assert_eq!(data.path().join("receipts").exists(), receipts == "with");
+        took
+    };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for round in 0..options.rounds {
+        if round % 2 == 0 {
+            without.push(send("without"));
+            with.push(send("with"));
+        } else {
+            with.push(send("with"));
+            without.push(send("without"));
+        }
     }
-    table.note("100 records of 1 kB: digest, on the reading thread", format!("{:.0} µs", median(hashing)));
-    table.note(
-        "100 records of 1 kB: receipt, with its share of the syncs",
-        format!("{:.0} µs", median(writing)),
+    let seconds = |took: &[ProcessStats]| took.iter().map(|took| took.seconds).collect::<Vec<_>>();
+    let cpu = |took: &[ProcessStats]| took.iter().map(|took| took.cpu).collect::<Vec<_>>();
+    let rate = |took: &[ProcessStats]| format!("{:.0} records/s", records as f64 / median(seconds(took)));
+    table.note(format!("{records} records: send without receipts"), rate(&without));
+    table.note(format!("{records} records: send with receipts"), rate(&with));
+    let of_cpu = ratio(&cpu(&with), &cpu(&without));
+    table.note(format!("{records} records: processor time, with / without receipts"), format!("{of_cpu:.2}"));
+    let throughput = ratio(&seconds(&without), &seconds(&with));
+    table.at_least(
+        format!("{records} records: throughput, with / without receipts"),
+        throughput,
+        "",
+        THROUGHPUT,
     );
-    table.at_most(
-        format!("{records} records: receipts, share of the time of send"),
-        median(shares),
-        " %",
-        SHARE,
-    );
-}
-
-/// Writes the receipts of batches like those of [`lines`]. Returns how long the digests and the receipts took, in seconds.
-fn write(dir: &Path, records: u64) -> (f64, f64) {
-    let clock = SystemClock::default();
-    let data = dir.join("receipts-only");
-    let store = Store::open(&data, store::Options::default(), clock.now()).unwrap();
-    let (mut hashing, mut writing) = (0.0, 0.0);
-    for first in (0..records).step_by(100) {
-        let records = (first..first + BATCH).map(|number| Record::parse(&record(number, 1_000)).unwrap());
-        let batch = Batch::new(records.collect());
-        let started = Instant::now();
-        batch.digest();
-        hashing += started.elapsed().as_secs_f64();
-        let started = Instant::now();
-        write_one(&store, &batch, clock.now());
-        writing += started.elapsed().as_secs_f64();
-    }
-    let started = Instant::now();
-    store.receipts().sync().unwrap();
-    (hashing, writing + started.elapsed().as_secs_f64())
 }
 
 fn write_one(store: &Store, batch: &Batch, now: Timestamp) {

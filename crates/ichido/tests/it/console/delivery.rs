@@ -80,7 +80,7 @@ fn operator_resends_one_batch_and_then_the_rest() {
     assert!(browser.text().contains("Everything was delivered."), "{}", browser.text());
     assert_eq!((stage.receiver.record_count(), stage.files("spool").len()), (1, 4));
     browser.click("main a.button");
-    assert!(browser.text().contains("4 batches"), "{}", browser.text());
+    assert!(browser.text().contains("Batches\n4"), "{}", browser.text());
     assert_eq!(stage.receiver.record_count(), 1, "the confirmation page must not send anything");
     browser.click("main button.strong");
     assert!(browser.text().contains("The spool is empty."), "{}", browser.text());

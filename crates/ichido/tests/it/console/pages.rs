@@ -22,9 +22,17 @@ fn empty_pages_render_in_every_width_language_and_color_scheme() {
     check_page(&browser, &at("/"), "overview-empty");
     assert!(browser.text().contains("通常と異なる動きは見つかっていません"), "{}", browser.text());
     check_page(&browser, &at("/claims"), "claims-empty");
-    assert!(browser.text().contains("該当する claim はありません"), "{}", browser.text());
+    assert!(browser.text().contains("claim はまだありません"), "{}", browser.text());
     check_page(&browser, &at("/events"), "events-empty");
-    assert!(browser.text().contains("該当するイベントはありません"), "{}", browser.text());
+    assert!(browser.text().contains("イベントはまだありません"), "{}", browser.text());
+    for path in
+        ["/claims?prefix=none", "/claims?state=done", "/events?prefix=none", "/claims/triage?route=none"]
+    {
+        browser.open(&at(path));
+        assert!(browser.text().contains("検索条件を変えてください"), "{path}: {}", browser.text());
+    }
+    browser.open(&at("/claims?state=in-doubt"));
+    assert!(browser.text().contains("対応は不要です"), "{}", browser.text());
     check_page(&browser, &at("/history"), "history-empty");
     assert!(browser.text().contains("この期間の記録はありません"), "{}", browser.text());
     check_page(&browser, &at("/history/timeline?find=none"), "timeline-empty");
@@ -140,9 +148,18 @@ fn unknown_address_is_a_page_for_browsers_and_a_problem_for_programs() {
     }
     let missing = claims.get("/no-such-page");
     assert_eq!((missing.status, &missing.json()["type"]), (404, &"/problems/no-such-page".into()));
-    browser.emulate(EMULATIONS[0].1);
-    browser.open(&at("/problems/no-such-claim"));
-    assert!(browser.text().contains("There is no such claim."), "{}", browser.text());
+    // Chromium has logged the pages that do not exist.
+    browser.logged_problems();
+    for (code, english, japanese) in [
+        ("no-such-claim", "There is no such claim.", "該当する claim はありません。"),
+        ("in-doubt", "Nobody knows whether the effect happened.", "（結果未確定）"),
+    ] {
+        check_page(&browser, &at(&format!("/problems/{code}")), &format!("problem-{code}"));
+        assert!(browser.text().contains(japanese), "{}", browser.text());
+        browser.emulate(EMULATIONS[0].1);
+        browser.open(&at(&format!("/problems/{code}")));
+        assert!(browser.text().contains(english), "{}", browser.text());
+    }
 }
 
 #[test]

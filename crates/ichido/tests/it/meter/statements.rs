@@ -139,7 +139,7 @@ fn statement_is_a_page_without_scripts_and_a_table_for_spreadsheets() {
     hostile["metadata"]["source_user_id"] = "=cmd()".into();
     meter.post(&json!({"records": [hostile, costing(1, "0.1")]}));
     let db = "sqlite:data/meter.db";
-    for (lang, title) in [("en", "Usage statement 2025-11"), ("ja", "利用量明細書 2025-11")] {
+    for (lang, title) in [("en", "Usage statement 2025-11"), ("ja", "使用量明細書 2025-11")] {
         report(dir.path(), db, &["--format", "html", "--lang", lang, "--output", "a.html"]).exits_with(0);
         let page = std::fs::read_to_string(dir.path().join("a.html")).unwrap();
         assert!(page.contains(title) && page.contains("1234.5 USD") && page.contains("sha256:"), "{page}");

@@ -4,7 +4,7 @@ use ichido_meter::statement::{Change, Row, Sums};
 use ichido_serve::visible;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::html_texts::{Texts, texts};
+use super::html_texts::{Texts, difference, texts};
 use super::statement::{Reconciliation, Statement};
 use super::text::{app_of, signed};
 use crate::args::StatementLanguage;
@@ -48,7 +48,7 @@ pub(super) fn page(statement: &Statement, language: StatementLanguage) -> String
                 (rows(statement, t))
                 (changes(statement, t))
                 (repeats(statement, t))
-                (reconciliation(statement.reconciliation.as_ref(), t))
+                (reconciliation(statement.reconciliation.as_ref(), language, t))
                 (budgets(statement, t))
                 h2 { (t.digest) }
                 p { code { (statement.digest) } }
@@ -114,7 +114,7 @@ fn changes(statement: &Statement, t: &Texts) -> Markup {
         return html! { h2 { (t.changes) } p { (t.first) } };
     };
     if changes.rows.is_empty() {
-        return html! { h2 { (t.changes) } p { (t.no_changes) " " (time(&changes.since)) } };
+        return html! { h2 { (t.changes) } p { (around(t.no_changes, &time(&changes.since))) } };
     }
     let heads = [
         (t.app, false),
@@ -143,7 +143,7 @@ fn changes(statement: &Statement, t: &Texts) -> Markup {
     });
     html! {
         h2 { (t.changes) }
-        p { (t.since) " " (time(&changes.since)) ", " code { (changes.previous_digest) } }
+        p { (around(t.since, &time(&changes.since))) code { (changes.previous_digest) } }
         (table(&heads, lines))
     }
 }
@@ -158,16 +158,16 @@ fn repeats(statement: &Statement, t: &Texts) -> Markup {
             dt { (t.stale) } dd { (grouped(repeats.stale)) }
             dt { (t.replaced_records) } dd { (grouped(repeats.replaced)) }
         }
-        @if let Some(since) = &repeats.counted_since { p.h { (t.repeats_since) " " (time(since)) } }
+        @if let Some(since) = &repeats.counted_since { p.h { (around(t.repeats_since, &time(since))) } }
     }
 }
 
-fn reconciliation(reconciliation: Option<&Reconciliation>, t: &Texts) -> Markup {
+fn reconciliation(reconciliation: Option<&Reconciliation>, language: StatementLanguage, t: &Texts) -> Markup {
     let Some(found) = reconciliation else {
         return html! { h2 { (t.reconciliation) } p { (t.not_reconciled) } };
     };
-    let lines = found.found.iter().map(|difference| {
-        vec![difference.period.clone(), difference.id.clone(), difference.what.describe().to_owned()]
+    let lines = found.found.iter().map(|found| {
+        vec![found.period.clone(), found.id.clone(), difference(found.what, language).to_owned()]
     });
     html! {
         h2 { (t.reconciliation) }
@@ -178,7 +178,7 @@ fn reconciliation(reconciliation: Option<&Reconciliation>, t: &Texts) -> Markup 
         }
         @if !found.receiver_answers { p { (t.receiver_silent) } }
         @if !found.found.is_empty() {
-            (table(&[(t.period, false), (t.record, false), (t.difference, false)], lines))
+            (table(&[(t.period, false), (t.record, false), (t.deviation, false)], lines))
         }
     }
 }
@@ -215,6 +215,12 @@ fn table(heads: &[Head<'_>], lines: impl Iterator<Item = Vec<String>>) -> Markup
 
 fn time(text: &str) -> Markup {
     html! { time datetime=(text) { (text) } }
+}
+
+/// A text with its placeholder filled.
+fn around(text: &str, value: &Markup) -> Markup {
+    let (before, after) = text.split_once("{}").unwrap_or((text, ""));
+    html! { (before) (value) (after) }
 }
 
 /// A number with separators: 1,234,567.
