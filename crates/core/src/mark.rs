@@ -92,6 +92,9 @@ impl Record {
 
     /// The metadata that must stay: a content mark without its owner would say that nobody handled the content.
     pub fn owner(&self) -> Metadata {
+        if self.key.is_erased() {
+            return self.metadata.clone();
+        }
         match self.key.text().starts_with(CONTENT) {
             true => self.metadata.only(OWNER),
             false => Metadata::default(),

@@ -360,9 +360,9 @@ impl Ledger {
 
     /// Erases what callers wrote in a completed claim, if it is still the one that was seen. It keeps protecting its effect:
     /// retries learn that the outcome was not kept.
-    pub async fn erase(&self, seen: &Record) -> Result<Resolved> {
+    pub async fn erase(&self, key: &Key, token: Token) -> Result<Resolved> {
         // The observer must not learn the text again.
-        self.resolve(&seen.key.erased(), &Resolution::Erase(seen.token)).await
+        self.resolve(&key.erased(), &Resolution::Erase(token)).await
     }
 
     /// Removes a mark that is not an event.
