@@ -189,7 +189,10 @@ impl Search<'_> {
                     notes.push("counts by the hour stay, without the name of the source".to_owned());
                 }
                 let busy = erased.busy.iter().map(|file| {
-                    format!("a process reads {}: its log keeps the text until that ends", file.display())
+                    format!(
+                        "free pages of {} may still have the text: a process uses it, or the disk is full",
+                        file.display()
+                    )
                 });
                 notes.extend(busy);
                 self.searched("history", Tally { found, erased: found, notes });

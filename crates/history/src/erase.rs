@@ -34,7 +34,7 @@ pub struct Erased {
     pub decisions: u64,
     /// Counts under the source.
     pub counts: u64,
-    /// Files whose free pages could not be cleared, because a process uses them.
+    /// Files whose free pages could not be cleared, because a process uses them or the disk is full.
     pub busy: Vec<PathBuf>,
 }
 
@@ -48,7 +48,8 @@ pub fn erase(paths: &[PathBuf], selection: &Selection, erase: bool) -> Result<Er
         let found = erase_in(&mut connection, selection, erase).map_err(failed)?;
         total.decisions += found.decisions;
         total.counts += found.counts;
-        if erase && found != Erased::default() && !is_cleared(&connection).map_err(failed)? {
+        // What failed here is tried again by the next erasure. The decisions are gone all the same.
+        if erase && found != Erased::default() && !is_cleared(&connection).unwrap_or(false) {
             total.busy.push(file.clone());
         }
     }
