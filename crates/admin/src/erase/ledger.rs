@@ -16,8 +16,9 @@ const RUNNING: &str = "running: its holder will still write to it; erase again w
 const IN_DOUBT: &str = "in doubt: nobody knows yet whether its effect happened; resolve it (`ichido ledger triage`), then erase again";
 const LOCAL: &str = "not in the ledger yet: erase again when the outage is over";
 const GONE: &str = "changed while it was erased: erase again";
-const PROTECTED: &str = "keep the hash of their keys until they expire, so that a retry does not run again";
-const KEY_KEPT: &str = "keep the text of their keys until they expire: DynamoDB finds events by it";
+const PROTECTED: &str =
+    "erased: the hash of the key stays until the record expires, so that a retry does not run again";
+const KEY_KEPT: &str = "of them: the text of the key stays until then, because DynamoDB finds events by it";
 const OWNER_KEPT: &str =
     "content marks keep the id of the event that owns them, so that its content is not handled again";
 
