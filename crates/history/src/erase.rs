@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rusqlite::{Connection, ToSql, params};
+use rusqlite::{Connection, ToSql, Transaction};
 
 use crate::record::tag;
 use crate::{Error, History, schema};
@@ -63,52 +63,65 @@ fn erase_in(connection: &mut Connection, selection: &Selection, erase: bool) -> 
         false => rusqlite::TransactionBehavior::Deferred,
     })?;
     let mut found = Erased::default();
-    {
-        let verb = if erase { "DELETE" } else { "SELECT count(*)" };
-        let run = |filter: &str, value: &dyn ToSql| -> rusqlite::Result<u64> {
-            let sql = format!("{verb} FROM decisions WHERE {filter}");
-            let count = match erase {
-                true => transaction.prepare_cached(&sql)?.execute([value])? as u64,
-                false => {
-                    transaction.prepare_cached(&sql)?.query_row([value], |row| row.get::<_, i64>(0))? as u64
-                }
-            };
-            Ok(count)
-        };
-        if let Some(key) = &selection.key {
-            // A decision about another key may name this one, as in "same content as".
-            found.decisions += run("key = ?1 OR instr(detail, ?1) > 0", key)?;
-        }
-        if let Some(source) = &selection.source {
-            found.decisions += run("source = ?1", source)?;
-        }
-        for hash in &selection.hashes {
-            found.decisions += run("tag = ?1 AND key NOT LIKE 'erased:%'", &tag(hash))?;
-        }
+    if let Some(key) = &selection.key {
+        // A decision about another key may name this one, as in "same content as".
+        found.decisions += decisions(&transaction, "key = ?1 OR instr(detail, ?1) > 0", key, erase)?;
+    }
+    for hash in &selection.hashes {
+        let filter = "tag = ?1 AND key NOT LIKE 'erased:%'";
+        found.decisions += decisions(&transaction, filter, &tag(hash), erase)?;
     }
     if let Some(source) = &selection.source {
-        let count = "SELECT (SELECT count(*) FROM hours WHERE source = ?1) + (SELECT count(*) FROM days WHERE source = ?1)";
-        found.counts = transaction.query_row(count, [source], |row| row.get::<_, i64>(0))?.unsigned_abs();
+        found.decisions += decisions(&transaction, "source = ?1", source, erase)?;
+        found.counts = count(&transaction, "SELECT count(*) FROM hours WHERE source = ?1", source)?
+            + count(&transaction, "SELECT count(*) FROM days WHERE source = ?1", source)?;
         if erase && found.counts > 0 {
-            transaction.execute(
-                "INSERT INTO hours SELECT hour, route, ?2, result, degraded, count, latency_us, latency_max_us
-                 FROM hours WHERE source = ?1
-                 ON CONFLICT DO UPDATE SET count = count + excluded.count, latency_us = latency_us + excluded.latency_us,
-                     latency_max_us = max(latency_max_us, excluded.latency_max_us)",
-                params![source, ERASED],
-            )?;
-            transaction.execute(
-                "INSERT INTO days SELECT day, ?2, result, count FROM days WHERE source = ?1
-                 ON CONFLICT DO UPDATE SET count = count + excluded.count",
-                params![source, ERASED],
-            )?;
-            for table in ["hours", "days"] {
-                transaction.execute(&format!("DELETE FROM {table} WHERE source = ?1"), [source])?;
-            }
+            rename_source(&transaction, source)?;
         }
     }
     transaction.commit()?;
     Ok(found)
+}
+
+/// Counts decisions, or removes them with `erase`.
+fn decisions(
+    transaction: &Transaction<'_>,
+    filter: &str,
+    value: &dyn ToSql,
+    erase: bool,
+) -> rusqlite::Result<u64> {
+    match erase {
+        true => {
+            let sql = format!("DELETE FROM decisions WHERE {filter}");
+            Ok(transaction.prepare_cached(&sql)?.execute([value])? as u64)
+        }
+        false => count(transaction, &format!("SELECT count(*) FROM decisions WHERE {filter}"), value),
+    }
+}
+
+fn count(transaction: &Transaction<'_>, sql: &str, value: &dyn ToSql) -> rusqlite::Result<u64> {
+    let count = transaction.prepare_cached(sql)?.query_row([value], |row| row.get::<_, i64>(0));
+    count.map(i64::unsigned_abs)
+}
+
+/// Counts what came from a source as erased.
+fn rename_source(transaction: &Transaction<'_>, source: &str) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO hours SELECT hour, route, ?2, result, degraded, count, latency_us, latency_max_us
+         FROM hours WHERE source = ?1
+         ON CONFLICT DO UPDATE SET count = count + excluded.count, latency_us = latency_us + excluded.latency_us,
+             latency_max_us = max(latency_max_us, excluded.latency_max_us)",
+        [source, ERASED],
+    )?;
+    transaction.execute(
+        "INSERT INTO days SELECT day, ?2, result, count FROM days WHERE source = ?1
+         ON CONFLICT DO UPDATE SET count = count + excluded.count",
+        [source, ERASED],
+    )?;
+    for table in ["hours", "days"] {
+        transaction.execute(&format!("DELETE FROM {table} WHERE source = ?1"), [source])?;
+    }
+    Ok(())
 }
 
 /// Rewrites the file, so that no free page has the text, and empties its log. `false`: another process reads it.
