@@ -74,7 +74,23 @@ impl Subject {
         if matches!(self, Self::Key(key) if key == stored.batch.key()) {
             return records.len();
         }
-        records.iter().filter(|record| self.is_erased_from(stored, record)).count()
+        let records = records.iter().filter(|record| self.is_erased_from(stored, record)).count();
+        // A message about another record may name it.
+        if records == 0 { usize::from(self.is_mentioned_in(stored)) } else { records }
+    }
+
+    /// Whether messages of the receiver, or fields that we do not know, contain the text.
+    fn is_mentioned_in(&self, stored: &StoredBatch) -> bool {
+        let (text, escaped) = (self.text(), self.escaped());
+        stored
+            .last_error
+            .iter()
+            .chain(stored.attempts.iter().map(|attempt| &attempt.error))
+            .any(|error| error.contains(text))
+            || stored
+                .unknown
+                .iter()
+                .any(|(name, value)| name.contains(text) || value.get().contains(&escaped))
     }
 
     fn is_erased_from(&self, stored: &StoredBatch, record: &Record) -> bool {

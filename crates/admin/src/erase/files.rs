@@ -143,7 +143,9 @@ fn why(path: &Path) -> &'static str {
             "journal" => "an outcome waits for the ledger; erase again when the ledger has it",
             ".inflight" => "a process is sending it; erase again when it was sent",
             "receipts" => "the key of a batch, which is a hash of its content",
-            "ledger" => "a claim that is not completed, or the owner of a content mark",
+            "ledger" => {
+                "a claim that is not completed or was not found by this, or the owner of a content mark"
+            }
             "spool" | "failed" | "notices" | "history" => "written meanwhile; erase again",
             _ => continue,
         };

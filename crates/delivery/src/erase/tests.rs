@@ -74,6 +74,19 @@ fn records_of_a_user_are_erased_and_the_others_keep_their_batch() {
 }
 
 #[test]
+fn message_about_another_record_loses_the_text() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let (mut owned, mut stored) = accept(&store, vec![record("e1", "bob")]);
+    stored.note(NOW, &format!("HTTP 422: {USER} is not known"));
+    store.update(&mut owned, &stored).unwrap();
+    store.fail(&mut owned, stored.batch.key(), NOW).unwrap();
+    assert_eq!(in_dir(root.path(), BatchDir::Failed, &user(), Mode::Erase).erased, 1);
+    assert!(!contains(root.path(), USER));
+    assert_eq!(Layout::new(root.path()).count(BatchDir::Failed).unwrap(), 1);
+}
+
+#[test]
 fn batch_is_erased_by_its_key_and_a_record_by_its_id() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());

@@ -81,10 +81,10 @@ fn fill_delivery(fixture: &Fixture, meter: &Meter) {
             .unwrap();
         fixture.run(&["send", input.to_str().unwrap()], variables)
     };
-    fixture.receiver.on_batch(|_| Received::Status(503, String::new()));
-    send_records(&[usage_of_user(1), record(2)], &[("MAX_RETRIES", "0")]).exits_with(3);
     fixture.receiver.on_batch(|_| Received::Status(422, format!("{USER} is unknown")));
     send_records(&[usage_of_user(3)], &[]).exits_with(4);
+    fixture.receiver.on_batch(|_| Received::Status(503, String::new()));
+    send_records(&[usage_of_user(1), record(2)], &[("MAX_RETRIES", "0")]).exits_with(3);
     let outbox = fixture.path().join("data/notices");
     let notices = Notices::open(&outbox, Vec::new(), Arc::new(SystemClock::default())).unwrap();
     notices.announce(Event::SpoolFull { reason: format!("{USER} sent too much") }).unwrap();
