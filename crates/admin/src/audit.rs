@@ -8,8 +8,8 @@ use ichido_serve::Failure;
 
 use crate::audit_log::Actor;
 use crate::operator::{
-    AskedClaim, Audited, ClaimSelector, Confirmed, Local, Refusal, ResolveAs, ResolvedClaim, SeenClaim,
-    SeenResult,
+    AskedClaim, Audited, ClaimSelector, Confirmed, ErasedEvent, Local, Refusal, ResolveAs, ResolvedClaim,
+    SeenClaim, SeenResult,
 };
 use crate::state::AppState;
 
@@ -94,6 +94,28 @@ impl AppState {
     ) -> Result<ResolvedClaim, Refusal> {
         let audited = self.audited(actor);
         self.run_action(async move { audited.forget(&selector, &reason).await }).await
+    }
+
+    /// Erases what callers wrote in a completed claim.
+    pub(crate) async fn erase(
+        &self,
+        actor: Actor,
+        selector: ClaimSelector,
+        reason: String,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.erase(&selector, &reason).await }).await
+    }
+
+    /// Erases what callers wrote in the mark of an event.
+    pub(crate) async fn erase_event(
+        &self,
+        actor: Actor,
+        key: String,
+        reason: String,
+    ) -> Result<ErasedEvent, Refusal> {
+        let audited = self.audited(actor);
+        self.run_action(async move { audited.erase_event(&key, &reason).await }).await
     }
 
     /// Forgets an event.

@@ -15,6 +15,7 @@ mod browser;
 mod console;
 pub mod delivery_control;
 mod doubt;
+pub mod erase;
 mod export_state;
 mod histories;
 mod json_object;

@@ -29,7 +29,9 @@ pub use self::local::Local;
 pub use self::refusal::Refusal;
 pub use self::remote::{ClientSettings, Remote};
 pub use self::triage::{GROUPS_MAX, Group, SCANNED_MAX, Triage, TriageFilter};
-pub use self::wire::{ClaimSelector, ClaimView, EventView, PAGE_MAX, ResolveKind, ResolvedClaim};
+pub use self::wire::{
+    ClaimSelector, ClaimView, ErasedEvent, EventView, PAGE_MAX, ResolveKind, ResolvedClaim,
+};
 
 /// A ledger as operators see it.
 #[expect(async_fn_in_trait, reason = "only this workspace implements and calls it")]
@@ -63,6 +65,10 @@ pub trait Operator {
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal>;
     /// Forgets a completed claim whose effect did not happen.
     async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal>;
+    /// Erases what callers wrote in a completed claim. Retries learn that its outcome was not kept.
+    async fn erase(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal>;
+    /// Erases what callers wrote in the mark of an event. It stays marked.
+    async fn erase_event(&self, key: &str, reason: &str) -> Result<ErasedEvent, Refusal>;
     /// Lists a page of events that are marked. It may be shorter than requested and still have a cursor.
     async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal>;
     /// Shows an event that is marked, and how often it was repeated.

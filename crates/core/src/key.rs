@@ -2,6 +2,9 @@
 //!
 //! The index is the SHA-256 of length-prefixed parts, so that no choice of characters in a tenant, route or key makes two
 //! different keys collide. It is computed once; the text is kept for operators.
+//!
+//! The text of a key can be erased. What is left is its index, which is enough to find the record. Stores write it as a
+//! text of a form that no caller can use.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,6 +15,9 @@ use serde::Serialize;
 
 use crate::digest::digest_of;
 use crate::{LimitError, Limits, ParseIdError, to_hex};
+
+/// Starts the text of an erased key; its index follows.
+const ERASED: &str = "erased:";
 
 /// The hash that identifies a key in every store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +36,11 @@ impl Index {
 
     fn of(domain: &str, parts: &[&str]) -> Self {
         Self(digest_of(std::iter::once(&domain).chain(parts)))
+    }
+
+    /// The index in the text of an erased key.
+    fn of_erased(text: &str) -> Option<Self> {
+        text.strip_prefix(ERASED)?.parse().ok()
     }
 }
 
@@ -93,6 +104,27 @@ impl Key {
         Ok(Self { index, parts: Arc::new(Parts { scope, text: text.into_boxed_str() }) })
     }
 
+    /// The key that a store has written: of an erased key, only the index is left.
+    pub fn stored(scope: Scope, text: impl Into<String>) -> Result<Self, LimitError> {
+        let text: String = text.into();
+        match Index::of_erased(&text) {
+            Some(index) => Ok(Self { index, parts: Arc::new(Parts { scope, text: text.into_boxed_str() }) }),
+            None => Self::new(scope, text),
+        }
+    }
+
+    /// The same key without its text and scope.
+    #[must_use]
+    pub fn erased(&self) -> Self {
+        let parts = Parts { scope: Scope::default(), text: erased_text(self.index).into_boxed_str() };
+        Self { index: self.index, parts: Arc::new(parts) }
+    }
+
+    /// Whether its text was erased.
+    pub fn is_erased(&self) -> bool {
+        Index::of_erased(&self.parts.text).is_some()
+    }
+
     /// Creates a key in the empty scope.
     pub fn unscoped(text: impl Into<String>) -> Result<Self, LimitError> {
         Self::new(Scope::default(), text)
@@ -150,6 +182,26 @@ impl MarkKey {
         Ok(Self { index: Index::of("mark", &[&text]), text })
     }
 
+    /// The key that a store has written: of an erased key, only the index is left.
+    pub fn stored(text: impl Into<Arc<str>>) -> Result<Self, LimitError> {
+        let text: Arc<str> = text.into();
+        match Index::of_erased(&text) {
+            Some(index) => Ok(Self { index, text }),
+            None => Self::new(text),
+        }
+    }
+
+    /// The same key without its text.
+    #[must_use]
+    pub fn erased(&self) -> Self {
+        Self { index: self.index, text: erased_text(self.index).into() }
+    }
+
+    /// Whether its text was erased.
+    pub fn is_erased(&self) -> bool {
+        Index::of_erased(&self.text).is_some()
+    }
+
     /// The index, which stores use.
     pub fn index(&self) -> Index {
         self.index
@@ -181,9 +233,17 @@ impl fmt::Debug for MarkKey {
     }
 }
 
+fn erased_text(index: Index) -> String {
+    format!("{ERASED}{index}")
+}
+
 fn check_text(what: &'static str, text: &str) -> Result<(), LimitError> {
     if text.is_empty() {
         return Err(LimitError::Empty { what });
+    }
+    // Otherwise a caller could reach the claim of another one by its index.
+    if Index::of_erased(text).is_some() {
+        return Err(LimitError::Reserved { what, name: text.to_owned() });
     }
     LimitError::bytes(what, text.len(), Limits::STANDARD.key_bytes)
 }
@@ -219,6 +279,23 @@ mod tests {
             "key is 1025 bytes; at most 1024 are allowed"
         );
         assert!(Key::new(Scope::new(long, ""), "k").unwrap_err().to_string().starts_with("tenant is 1025"));
+    }
+
+    #[test]
+    fn erased_key_is_found_by_its_text_and_no_caller_can_write_one() {
+        let (known, event) = (key("tenant", "POST /orders", "k1"), MarkKey::new("Ev1").unwrap());
+        let erased = known.erased();
+        assert_eq!((&erased, erased.scope()), (&known, &Scope::default()));
+        assert!(erased.is_erased() && !known.is_erased());
+        assert_eq!(Key::stored(Scope::default(), erased.text()).unwrap(), known);
+        assert_eq!(Key::stored(known.scope().clone(), "k1").unwrap(), known);
+        assert_eq!(erased.erased().text(), erased.text());
+        assert_eq!(MarkKey::stored(event.erased().text()).unwrap(), event);
+        assert!(event.erased().is_erased() && !MarkKey::stored("Ev1").unwrap().is_erased());
+        let refused = Key::new(Scope::new("other", ""), erased.text()).unwrap_err();
+        assert!(refused.to_string().starts_with("key \"erased:dabeea"), "{refused}");
+        assert!(MarkKey::new(event.erased().text()).is_err());
+        assert!(Key::unscoped("erased:yes").is_ok());
     }
 
     /// The index is stored: changing it would change the format.

@@ -56,9 +56,11 @@ pub enum LimitError {
         /// The unit of both.
         unit: &'static str,
     },
-    /// The metadata name is reserved for the ledger.
-    #[error("metadata name {name:?} is reserved")]
+    /// The text is reserved for the ledger.
+    #[error("{what} {name:?} is reserved")]
     Reserved {
+        /// Which value.
+        what: &'static str,
         /// The name.
         name: String,
     },

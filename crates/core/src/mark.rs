@@ -52,6 +52,23 @@ pub enum Forgotten {
     Gone,
 }
 
+/// The result of erasing what callers wrote in a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Erased {
+    /// The text of the key and the metadata are erased. The event stays marked.
+    Whole,
+    /// Only the metadata is erased: this store finds events by the text of their keys.
+    KeyKept,
+    /// The mark that was seen is gone: it expired, or was removed or replaced. Nothing was changed.
+    Gone,
+}
+
+/// Starts the key of a mark for a part of an event's content.
+pub const CONTENT: &str = "content:";
+/// The metadata of a content mark that names its owner.
+pub const OWNER: &str = "event";
+
 /// A mark in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -65,4 +82,22 @@ pub struct Record {
     pub expires_at: Timestamp,
     /// The metadata of the first caller.
     pub metadata: Metadata,
+}
+
+impl Record {
+    /// The same without what callers wrote.
+    pub fn erased(&self) -> Self {
+        Self { key: self.key.erased(), metadata: self.owner(), ..self.clone() }
+    }
+
+    /// The metadata that must stay: a content mark without its owner would say that nobody handled the content.
+    pub fn owner(&self) -> Metadata {
+        if self.key.is_erased() {
+            return self.metadata.clone();
+        }
+        match self.key.text().starts_with(CONTENT) {
+            true => self.metadata.only(OWNER),
+            false => Metadata::default(),
+        }
+    }
 }

@@ -33,7 +33,7 @@ impl Metadata {
                 return Err(LimitError::Empty { what: "metadata name" });
             }
             if RESERVED.contains(&name.as_str()) || name.starts_with("ichido_") {
-                return Err(LimitError::Reserved { name: name.clone() });
+                return Err(LimitError::Reserved { what: "metadata name", name: name.clone() });
             }
             size += name.len() + value.len();
         }
@@ -49,6 +49,17 @@ impl Metadata {
     /// The value for a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// Only the pair with this name, if there is one.
+    pub(crate) fn only(&self, name: &str) -> Self {
+        Self(
+            self.0
+                .get_key_value(name)
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .into_iter()
+                .collect(),
+        )
     }
 
     /// Whether there is no metadata.

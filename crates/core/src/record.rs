@@ -7,6 +7,9 @@ use crate::{Caller, Fingerprint, Key, Metadata, Nonce, Outcome, Timestamp, Token
 /// How long a claim stays in doubt before it expires with a warning.
 pub(crate) const DOUBT_RETENTION_MS: u64 = 30 * 86_400_000;
 
+/// Why the outcome of an erased claim was not kept.
+const ERASED: &str = "erased by an operator";
+
 /// A claim in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
@@ -135,6 +138,19 @@ impl Record {
             State::Done(done) if now < done.completed_at + self.retention_ms => Phase::Done(done),
             State::Done(_) => Phase::Expired { in_doubt: false },
         }
+    }
+
+    /// A completed claim without what callers wrote: the text of its key, its metadata and its outcome. What decides about a
+    /// retry stays: the index, the digests and the times.
+    pub(crate) fn erased(&self) -> Self {
+        let state = match &self.state {
+            State::Done(Done { completed_at, .. }) => {
+                let outcome = Outcome::Tombstone(ERASED.to_owned());
+                State::Done(Done { outcome, completed_at: *completed_at })
+            }
+            open @ (State::Running | State::InDoubt(_)) => open.clone(),
+        };
+        Self { key: self.key.erased(), metadata: Metadata::default(), state, ..self.clone() }
     }
 
     /// When the lease lapses unless it is renewed.

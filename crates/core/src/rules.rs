@@ -3,7 +3,7 @@
 //! Each function takes the current record, a request and the time, and returns the result and the change to write. A
 //! backend must read, decide and write in one atomic step.
 
-use crate::mark::{self, Forgotten, Mark};
+use crate::mark::{self, Erased, Forgotten, Mark};
 use crate::{
     Adopted, Caller, Claim, ClaimRequest, CurrentState, Done, Doubt, DoubtReason, Grant, InDoubtPolicy,
     Nonce, Outcome, Phase, Record, Resolution, Resolved, Seen, Settle, Settled, State, Timestamp, Token,
@@ -110,6 +110,12 @@ pub fn resolve(
         (CurrentState::Done(_), Resolution::Forget(token)) if record.token == *token => {
             Decision { result: Resolved::Applied, change: Change::Remove }
         }
+        (CurrentState::Done(_), Resolution::Erase(token)) if record.token == *token => {
+            match record.key.is_erased() {
+                true => Decision::keep(Resolved::Applied),
+                false => Decision::put(Resolved::Applied, record.erased()),
+            }
+        }
         (
             state @ (CurrentState::Absent
             | CurrentState::Running
@@ -156,6 +162,21 @@ pub fn forget_mark(
             Decision { result: Forgotten::Removed, change: Change::Remove }
         }
         Some(_) | None => Decision::keep(Forgotten::Gone),
+    }
+}
+
+/// Erases what callers wrote in a mark, if it is still the one that was seen. The event stays marked.
+pub fn erase_mark(
+    current: Option<&mark::Record>,
+    seen: Nonce,
+    now: Timestamp,
+) -> Decision<Erased, mark::Record> {
+    match current {
+        Some(record) if now < record.expires_at && record.nonce == seen => match record.key.is_erased() {
+            true => Decision::keep(Erased::Whole),
+            false => Decision::put(Erased::Whole, record.erased()),
+        },
+        Some(_) | None => Decision::keep(Erased::Gone),
     }
 }
 

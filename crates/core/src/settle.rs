@@ -85,6 +85,9 @@ pub enum Resolution {
     /// The completed effect did not happen after all. The claim is removed if it still has this token, so that no newer
     /// claim is.
     Forget(Token),
+    /// The completed claim keeps protecting its effect, but everything that a caller wrote is erased: the text of its key,
+    /// its metadata and its outcome. It is erased if it still has this token.
+    Erase(Token),
 }
 
 impl Resolution {
@@ -95,7 +98,8 @@ impl Resolution {
             Resolution::Absent
             | Resolution::AbsentAsSeen(_)
             | Resolution::Release
-            | Resolution::Forget(_) => None,
+            | Resolution::Forget(_)
+            | Resolution::Erase(_) => None,
         }
     }
 
@@ -104,9 +108,11 @@ impl Resolution {
         match self {
             Resolution::DoneAsSeen(_, outcome) => Resolution::Done(outcome.clone()),
             Resolution::AbsentAsSeen(_) => Resolution::Absent,
-            Resolution::Done(_) | Resolution::Absent | Resolution::Release | Resolution::Forget(_) => {
-                self.clone()
-            }
+            Resolution::Done(_)
+            | Resolution::Absent
+            | Resolution::Release
+            | Resolution::Forget(_)
+            | Resolution::Erase(_) => self.clone(),
         }
     }
 }

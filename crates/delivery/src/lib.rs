@@ -14,6 +14,7 @@ pub mod counters;
 pub mod cron;
 pub mod disk;
 pub mod endpoint;
+pub mod erase;
 pub mod exchange;
 mod gzip;
 pub mod history;

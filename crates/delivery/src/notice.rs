@@ -63,6 +63,7 @@ pub use email::Email;
 pub use event::{Event, Failed, Notice};
 pub use message::{ListedNotice, Message};
 pub use outbox::waiting;
+pub(crate) use outbox::{NOTICE_BYTES_MAX, files};
 pub use settings::{CommandSettings, EmailSettings, Settings, WebhookSettings};
 pub use slack::Slack;
 pub use webhook::Webhook;

@@ -18,6 +18,7 @@ mod format;
 mod fsck;
 mod group_file;
 mod handle;
+mod in_flight;
 mod layout;
 mod request_log;
 
@@ -27,6 +28,7 @@ pub use format::{Attempt, BatchHeader, Corrupt, FILE_BYTES_MAX, StoredBatch};
 pub use fsck::{Finding, fsck};
 pub use group_file::{is_group, read_group};
 pub use handle::{Options, OwnedFile, Store};
+pub use in_flight::read_in_flight;
 pub use layout::{BatchDir, Layout, ListedFile};
 
 #[cfg(test)]

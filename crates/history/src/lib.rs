@@ -15,6 +15,7 @@
 
 pub mod anomalies;
 mod cleanup;
+mod erase;
 mod files;
 mod read;
 mod record;
@@ -25,6 +26,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use erase::{Erased, Selection, erase};
 pub use read::{By, Count, Entry, Find, History, OfRoute, SourceCount, is_first, is_repeat, parse_hash};
 pub use record::OTHER as OTHER_SOURCES;
 pub use recorder::Recorder;

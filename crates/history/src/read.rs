@@ -176,6 +176,11 @@ impl History {
         Ok(Self { files })
     }
 
+    /// The files.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Counts the decisions from one time to another, in milliseconds since 1970, by the hour.
     pub fn counts(&self, by: By, from: u64, to: u64) -> Result<Vec<Count>, Error> {
         let mut sums = Sums::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ichido_core::{Key, ManualClock, MarkKey, Metadata, Scope, Timestamp};
 use ichido_ledger::{Decision, Observer, Subject};
 
-use crate::{By, Count, Find, History, OfRoute, Recorder, Repeats, Settings, SourceCount};
+use crate::{By, Count, Find, History, OfRoute, Recorder, Repeats, Selection, Settings, SourceCount, erase};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -317,5 +317,33 @@ fn directory_without_a_history_is_named() {
             text.contains("nothing was recorded") && text.contains(&path.display().to_string()),
             "{text}"
         );
+    }
+}
+
+#[test]
+fn erased_decisions_are_gone_from_the_files_and_counts_lose_their_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = start(dir.path());
+    for (key, source) in [("Ev-secret", "C-secret"), ("Ev-other", "C-secret"), ("Ev-third", "C3")] {
+        event(&recorder, START, key, source, "new");
+    }
+    let paths = [dir.path().to_owned()];
+    let key = Selection { key: Some("Ev-secret".to_owned()), ..Selection::default() };
+    let source = Selection { source: Some("C-secret".to_owned()), ..Selection::default() };
+    let hash = *MarkKey::new("Ev-third").unwrap().index().as_bytes();
+    let by_hash = Selection { hashes: vec![hash], ..Selection::default() };
+    recorder.close();
+    let found = erase(&paths, &source, false).unwrap();
+    assert_eq!((found.decisions, found.counts), (2, 2), "one row for the hour, one for the day");
+    assert_eq!(erase(&paths, &key, true).unwrap().decisions, 1);
+    assert_eq!(erase(&paths, &by_hash, true).unwrap().decisions, 1);
+    let erased = erase(&paths, &source, true).unwrap();
+    assert_eq!((erased.decisions, erased.counts, erased.busy.len()), (1, 2, 0));
+    assert_eq!(erase(&paths, &source, true).unwrap(), crate::Erased::default());
+    assert_eq!(counts(dir.path(), By::Source), [row("(erased)", "new", 2), row("C3", "new", 1)]);
+    assert_eq!(counts(dir.path(), By::Result), [row("new", "new", 3)]);
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let text = String::from_utf8_lossy(&std::fs::read(file.unwrap().path()).unwrap()).into_owned();
+        assert!(!text.contains("secret") && !text.contains("Ev-third"), "it is left in a file");
     }
 }

@@ -9,6 +9,7 @@ mod audit;
 mod config;
 mod delivery;
 mod demo;
+mod erase;
 mod events;
 mod id;
 mod ledger;
@@ -21,6 +22,7 @@ pub(crate) use audit::{AuditArgs, AuditVerb};
 pub(crate) use config::{ConfigArgs, ConfigVerb};
 pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb};
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
+pub(crate) use erase::{EraseArgs, SubjectArgs};
 pub(crate) use events::{EventsArgs, EventsVerb, HistoryBy};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, FilterArgs, KeyArgs, LedgerArgs, LedgerVerb, ResolveArgs, State};
@@ -35,6 +37,7 @@ use audit::AUDIT_EXAMPLES;
 use config::CONFIG_EXAMPLES;
 use delivery::SEND_EXAMPLES;
 use demo::DEMO_EXAMPLES;
+use erase::ERASE_EXAMPLES;
 use events::EVENTS_EXAMPLES;
 use report::REPORT_EXAMPLES;
 use serving::{GATEWAY_EXAMPLES, METER_EXAMPLES, RUN_EXAMPLES};
@@ -56,6 +59,7 @@ Examples:
   ichido events show Ev0PV52K21                     show when an event was first seen
   ichido trace order-17                             follow one record, batch, key or request
   ichido report slo --month 2026-11                 measure the success of delivery
+  ichido erase --user U024BE7LH --dry-run           show what is stored about a user
   ichido check --ledger postgres://db/app           check settings and connections
 
 Settings come from ichido.toml; environment variables override the file, and flags override both.
@@ -125,6 +129,9 @@ pub(crate) enum Command {
     /// Report figures about a period: how delivery did, what was used.
     #[command(after_long_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
+    /// Erase what is stored about a key, a user or a channel, and report what must stay.
+    #[command(after_long_help = ERASE_EXAMPLES)]
+    Erase(EraseArgs),
     /// List and verify what operators did.
     #[command(after_long_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),

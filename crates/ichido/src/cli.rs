@@ -5,6 +5,7 @@ mod batch_files;
 mod claims;
 mod config;
 mod confirm;
+mod erase;
 mod events;
 mod export;
 mod failed;
@@ -105,6 +106,7 @@ async fn dispatch(command: &Command, progress: &MultiProgress, log: Reader) -> R
         Command::Events(args) => events::run(args).await,
         Command::Trace(args) => trace::run(args).await,
         Command::Report(args) => report::run(args).await,
+        Command::Erase(args) => erase::run(args).await,
         Command::Audit(args) => audit::run(args),
         Command::Claims(args) => claims::run(args, log).await,
         Command::Meter(args) => meter::run(args, log).await,

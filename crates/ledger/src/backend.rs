@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, MarkKey, Nonce, Record, Resolution, Resolved, Settle, Settled,
     Timestamp, Token,
@@ -66,7 +66,7 @@ pub trait Maintain: Send + Sync + fmt::Debug + 'static {
     /// One page of claims, without their outcomes.
     async fn list(&self, query: &Query) -> Result<Page>;
 
-    /// Resolves or forgets a claim on behalf of an operator.
+    /// Resolves, forgets or erases a claim on behalf of an operator.
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved>;
 
     /// Reads the mark of an event. `None` if it is absent or expired.
@@ -77,6 +77,9 @@ pub trait Maintain: Send + Sync + fmt::Debug + 'static {
 
     /// Removes a mark on behalf of an operator, if it is still the one that the operator saw.
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten>;
+
+    /// Erases what callers wrote in a mark, if it is still the one that was seen. The event stays marked.
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased>;
 
     /// Removes at most `limit` records whose retention is over. Logs a warning for each claim that was still in
     /// doubt.

@@ -13,6 +13,7 @@
 
 pub mod claims;
 pub mod content;
+pub mod erasing;
 pub mod forgetting;
 pub mod history;
 pub mod leases;
@@ -88,6 +89,10 @@ macro_rules! conformance {
             forgetting: a_mark_can_be_read, marks_are_listed_by_prefix, a_list_of_marks_is_paged_without_gaps_or_duplicates,
                 a_forgotten_mark_is_new_again, a_newer_mark_is_not_forgotten, one_of_two_operators_forgets_a_mark,
                 a_forgotten_claim_is_granted_again, only_a_completed_claim_is_forgotten, a_newer_claim_is_not_forgotten;
+            erasing: an_erased_claim_still_answers_retries, only_the_completed_claim_that_was_seen_is_erased,
+                an_erased_claim_is_listed_without_its_texts, erasing_and_settling_at_once_leaves_no_outcome,
+                an_erased_mark_is_still_seen, only_the_mark_that_was_seen_is_erased,
+                an_erased_content_mark_keeps_its_owner;
             content: content_under_another_id_is_reported_or_refused, content_of_a_retry_is_its_own,
                 an_owner_that_never_decided_is_replaced, shared_keys_in_any_order_lose_no_event,
                 content_of_an_unhandled_claim_refuses_nobody, claims_with_shared_keys_lose_no_event;

@@ -35,7 +35,7 @@ mod events;
 
 use std::time::Duration;
 
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, CONTENT, Forgotten, Mark, OWNER};
 use ichido_core::{Fingerprint, LimitError, Limits, MarkKey, Metadata, Timestamp};
 
 pub use self::claims::ContentCheck;
@@ -47,9 +47,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The most content keys of an event.
 pub const CONTENT_KEYS_MAX: usize = 8;
-
-/// The metadata of a content mark that names its owner.
-const OWNER: &str = "event";
 
 /// What a hit on a content key means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,10 +75,10 @@ impl ContentKey {
         if value.is_empty() {
             return Err(LimitError::Empty { what: "content" });
         }
-        let mut text = format!("content:{prefix}{name}={value}");
+        let mut text = format!("{CONTENT}{prefix}{name}={value}");
         if text.len() > Limits::STANDARD.key_bytes {
             let digest = Fingerprint::of([prefix, name, value]);
-            text = format!("content:sha256:{}", ichido_core::to_hex(digest.as_bytes()));
+            text = format!("{CONTENT}sha256:{}", ichido_core::to_hex(digest.as_bytes()));
         }
         Ok(Self { name: name.to_owned(), key: MarkKey::new(text)? })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Limits, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
 };
@@ -128,6 +128,10 @@ impl Maintain for Deferred {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         self.backend().await?.forget_mark(seen).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        self.backend().await?.erase_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -46,7 +46,7 @@ mod table;
 mod vectors;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark, Request};
+use ichido_core::mark::{self, Erased, Forgotten, Mark, Request};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
 };
@@ -128,6 +128,10 @@ impl Maintain for Dynamo {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         marks::forget(&self.table, seen, self.clock.now()).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        marks::erase(&self.table, seen, self.clock.now()).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_core::mark::{self, Forgotten};
+use ichido_core::mark::{self, Erased, Forgotten};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, CurrentState, Fingerprint, Holder, InDoubtPolicy, Key, LimitError, Limits,
     MarkKey, Metadata, Nonce, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
@@ -343,6 +343,26 @@ impl Ledger {
             observed.forgotten(seen, &forgotten);
         }
         forgotten
+    }
+
+    /// Erases what callers wrote in a mark, if it is still the one that was seen. The event stays marked.
+    pub async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        let observed = self.observed();
+        let erased = match &self.fallback {
+            None => self.backend.call_once("erasing a mark", self.backend.inner.erase_mark(seen)).await,
+            Some(fallback) => fallback.erase_mark(seen).await,
+        };
+        if let Some(observed) = observed {
+            observed.erased(seen, &erased);
+        }
+        erased
+    }
+
+    /// Erases what callers wrote in a completed claim, if it is still the one that was seen. It keeps protecting its effect:
+    /// retries learn that the outcome was not kept.
+    pub async fn erase(&self, key: &Key, token: Token) -> Result<Resolved> {
+        // The observer must not learn the text again.
+        self.resolve(&key.erased(), &Resolution::Erase(token)).await
     }
 
     /// Removes a mark that is not an event.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, MarkKey, Nonce, Phase, Record, Resolution,
@@ -380,6 +380,10 @@ impl Maintain for Memory {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         self.apply_to_mark(seen.key.index(), |current, now| rules::forget_mark(current, seen.nonce, now))
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        self.apply_to_mark(seen.key.index(), |current, now| rules::erase_mark(current, seen.nonce, now))
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -29,7 +29,7 @@ mod transaction;
 mod values;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Limits, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
 };
@@ -110,6 +110,10 @@ impl Maintain for Postgres {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         self.remove_mark(seen).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        self.erase_marked(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -147,6 +147,14 @@ impl Store for Postgres {
         queries::note_announced(&client, &self.schema, announcement, at).await
     }
 
+    async fn count_user(&self, user: &str) -> Result<u64> {
+        queries::count_user(&self.connection(queries::OPERATION).await?, &self.schema, user).await
+    }
+
+    async fn erase_user(&self, user: &str) -> Result<u64> {
+        queries::erase_user(&self.connection(queries::OPERATION).await?, &self.schema, user).await
+    }
+
     async fn check(&self) -> Result<()> {
         let operation = "checking the meter's database";
         let sql = format!("SELECT version FROM \"{}\".meter_layout", self.schema);

@@ -95,6 +95,16 @@ impl Store for Sqlite {
         blocking(move || schema::note_announced(&file, &announcement, at)).await?
     }
 
+    async fn count_user(&self, user: &str) -> Result<u64> {
+        let user = user.to_owned();
+        self.readers.read(move |connection| queries::count_user(connection, &user)).await
+    }
+
+    async fn erase_user(&self, user: &str) -> Result<u64> {
+        let (file, user) = (self.file.clone(), user.to_owned());
+        blocking(move || schema::erase_user(&file, &user)).await?
+    }
+
     async fn check(&self) -> Result<()> {
         self.writer.check()?;
         self.readers.read(schema::check).await

@@ -23,6 +23,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The user of records whose user was erased.
+pub const ERASED_USER: &str = "erased";
+
 /// Counts records.
 ///
 /// A batch is one transaction: all of it is counted, or nothing. Any number of callers may send the same records
@@ -56,6 +59,12 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Notes that a notice about a budget was announced. Noting it again changes nothing.
     async fn note_announced(&self, announcement: &Announcement, at: i64) -> Result<()>;
+
+    /// Counts the records of a user, of all tenants.
+    async fn count_user(&self, user: &str) -> Result<u64>;
+
+    /// Replaces the id of a user in all records with [`ERASED_USER`]. The sums stay. Returns the number of records.
+    async fn erase_user(&self, user: &str) -> Result<u64>;
 
     /// Checks that the database works.
     async fn check(&self) -> Result<()>;

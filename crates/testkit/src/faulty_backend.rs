@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled, Token,
 };
@@ -254,6 +254,10 @@ impl Maintain for FaultyBackend {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         self.inner.forget_mark(seen).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        self.inner.erase_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

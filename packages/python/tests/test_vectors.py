@@ -125,3 +125,13 @@ def test_settlements_in_a_table(table: TestTable) -> None:
         assert result == vector["result"], vector["name"]
         after = vector["after"] and item(vector["after"])
         assert table.item(before["event_key"]["S"]) == after, vector["name"]
+
+
+def test_a_claim_that_an_operator_erased_is_read_by_its_hash() -> None:
+    done = item(CLAIMS["done, outcome not kept"]["item"])
+    digest = done["event_key"]["S"].removeprefix("ichido#")
+    empty = {"NULL": True}
+    erased = {**done, "ichido_key": {"S": f"erased:{digest}"}, "ichido_tenant": empty, "ichido_route": empty}
+    assert isinstance(decode_claim(erased).state, Done)
+    with pytest.raises(ItemError):
+        decode_claim({**erased, "ichido_key": {"S": "erased:" + "0" * 64}})

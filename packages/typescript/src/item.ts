@@ -23,6 +23,8 @@ export type Item = { [name: string]: AttributeValue };
 export const FORMATS = ['1', '2'] as const;
 /** The prefix of claims' keys. Marks whose key starts with it are stored under their hash. */
 const CLAIMS = 'ichido#';
+/** Starts the text of an erased key; its hash follows. */
+const ERASED = 'erased:';
 /** Larger outcomes are replaced by a tombstone: an item holds 400 KB. */
 export const OUTCOME_BYTES = 350 * 1024;
 
@@ -109,7 +111,10 @@ export function decodeClaim(item: Item): ClaimRecord {
   const read = new Reader(item);
   read.checkFormat();
   const key = { tenant: read.text('ichido_tenant'), route: read.text('ichido_route'), text: read.text('ichido_key') };
-  if (claimKey(key) !== read.text('event_key')) throw read.damaged('ichido_key');
+  const eventKey = read.text('event_key');
+  // Of a key that an operator erased, only the hash is left.
+  const isErased = key.text.startsWith(ERASED) && CLAIMS + key.text.slice(ERASED.length) === eventKey;
+  if (claimKey(key) !== eventKey && !isErased) throw read.damaged('ichido_key');
   return {
     key,
     fingerprint: read.hex('ichido_fingerprint', 64),

@@ -56,6 +56,15 @@ test('settlements and decisions match the vectors', () => {
   }
 });
 
+test('a claim that an operator erased is read by its hash', () => {
+  const { item } = vectors.claims.find(({ name }) => name === 'done, outcome not kept');
+  const hash = item.event_key.S.slice('ichido#'.length);
+  const erased = { ...itemFromJson(item), ichido_key: { S: `erased:${hash}` }, ichido_tenant: { NULL: true }, ichido_route: { NULL: true } };
+  assert.equal(decodeClaim(erased).state.kind, 'done');
+  const other = { ...erased, ichido_key: { S: `erased:${'0'.repeat(64)}` } };
+  assert.throws(() => decodeClaim(other), (error) => error.code === 'item');
+});
+
 test('damaged items and later formats are refused by name', () => {
   for (const { name, item, refused } of vectors.refused) {
     assert.throws(

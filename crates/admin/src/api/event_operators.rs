@@ -1,4 +1,4 @@
-//! Requests of operators about events: list, show and forget marks.
+//! Requests of operators about events: list, show, forget and erase marks.
 
 use axum::extract::{Json, State};
 use ichido_ledger::{MarkPage, MarkQuery, MarkSummary};
@@ -7,8 +7,8 @@ use super::event_schemas::{EventPage, EventParameters, ListParameters, MarkedEve
 use super::operators::{ApiResult, ValidJson, ValidQuery, check_limit, check_reason, list_problem};
 use super::problems::{AccessProblems, BodyProblems, EventProblems, LedgerProblems};
 use crate::audit_log::Actor;
-use crate::operator::wire::{EventListQuery, EventSelector, ForgetEventBody};
-use crate::operator::{EventView, Operator};
+use crate::operator::wire::{EraseEventBody, EventListQuery, EventSelector, ForgetEventBody};
+use crate::operator::{ErasedEvent, EventView, Operator};
 use crate::state::AppState;
 
 /// Lists the events that are marked, page by page.
@@ -61,4 +61,22 @@ pub(super) async fn forget(
 ) -> ApiResult<MarkSummary> {
     reason.as_deref().map_or(Ok(()), check_reason)?;
     Ok(Json(app.forget_event(actor, key, reason).await?))
+}
+
+/// Erases what callers wrote in the mark of an event: the text of its key and its metadata. The event stays marked.
+#[utoipa::path(
+    post, path = "/v1/events/erase", operation_id = "eraseEvent", tag = "operators",
+    request_body = EraseEventBody,
+    responses(
+        (status = 200, description = "What is left of the mark.", body = ErasedEvent),
+        AccessProblems, LedgerProblems, BodyProblems, EventProblems,
+    ),
+)]
+pub(super) async fn erase(
+    State(app): State<AppState>,
+    actor: Actor,
+    ValidJson(EraseEventBody { key, reason }): ValidJson<EraseEventBody>,
+) -> ApiResult<ErasedEvent> {
+    check_reason(&reason)?;
+    Ok(Json(app.erase_event(actor, key, reason).await?))
 }

@@ -15,7 +15,7 @@ use super::schemas::{self, ClaimParameters, ListParameters, Resolve};
 use crate::audit_log::Actor;
 use crate::json_object::Object;
 use crate::limits::BODY_TIMEOUT;
-use crate::operator::wire::{BackupBody, ForgetBody, ListQuery, ReleaseBody, ResolveBody};
+use crate::operator::wire::{BackupBody, ClaimReasonBody, ListQuery, ReleaseBody, ResolveBody};
 use crate::operator::{
     ClaimSelector, ClaimView, Operator, PAGE_MAX, REASON_CHARS_MAX, Refusal, ResolvedClaim, is_reason,
 };
@@ -98,7 +98,7 @@ pub(super) async fn release(
 /// Forgets a completed claim whose effect did not happen. The next request with its key runs the effect.
 #[utoipa::path(
     post, path = "/v1/claims/forget", operation_id = "forgetClaim", tag = "operators",
-    request_body = ForgetBody,
+    request_body = ClaimReasonBody,
     responses(
         (status = 200, description = "The key is free.", body = ResolvedClaim),
         AccessProblems, LedgerProblems, BodyProblems, ClaimProblems,
@@ -107,11 +107,31 @@ pub(super) async fn release(
 pub(super) async fn forget(
     State(app): State<AppState>,
     actor: Actor,
-    ValidJson(body): ValidJson<ForgetBody>,
+    ValidJson(body): ValidJson<ClaimReasonBody>,
 ) -> ApiResult<ResolvedClaim> {
     let (selector, reason) = body.into_parts();
     check_reason(&reason)?;
     Ok(Json(app.forget(actor, selector, reason).await?))
+}
+
+/// Erases what callers wrote in a completed claim: the text of its key, its metadata and its outcome. A request with its key
+/// still does not run again; it learns that the response was not kept.
+#[utoipa::path(
+    post, path = "/v1/claims/erase", operation_id = "eraseClaim", tag = "operators",
+    request_body = ClaimReasonBody,
+    responses(
+        (status = 200, description = "The claim as it was. Only the hash of its key is left.", body = ResolvedClaim),
+        AccessProblems, LedgerProblems, BodyProblems, ClaimProblems,
+    ),
+)]
+pub(super) async fn erase(
+    State(app): State<AppState>,
+    actor: Actor,
+    ValidJson(body): ValidJson<ClaimReasonBody>,
+) -> ApiResult<ResolvedClaim> {
+    let (selector, reason) = body.into_parts();
+    check_reason(&reason)?;
+    Ok(Json(app.erase(actor, selector, reason).await?))
 }
 
 /// Removes expired records, one step at a time.

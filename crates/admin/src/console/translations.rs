@@ -383,6 +383,7 @@ translations! {
     decided_absent: "resolved: it did not happen", "解決（実行されていない）";
     decided_freed: "released by an operator", "運用担当者が解放";
     decided_forgotten: "forgotten by an operator", "運用担当者が取り消し";
+    decided_erased: "erased by an operator", "運用担当者が消去";
 
     // What needs attention
     attention: "Needs attention", "対応が必要な項目";
@@ -576,6 +577,7 @@ impl Translations {
             "resolved-as-absent" => self.decided_absent,
             "released-by-operator" => self.decided_freed,
             "forgotten" => self.decided_forgotten,
+            "erased" => self.decided_erased,
             other => other,
         }
     }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use ichido_core::{Key, MarkKey, Scope};
+use ichido_core::{Key, MarkKey, Scope, mark};
 use ichido_ledger::{Backup, MarkPage, MarkQuery, MarkSummary, Page, Query, Stats, Swept, Verified};
 
 use super::find::FoundClaim;
 use super::{
-    AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, EventView, Local, Operator, Refusal, ResolveAs,
-    ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
+    AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, ErasedEvent, EventView, Local, Operator,
+    Refusal, ResolveAs, ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
 };
 use crate::audit_log::{Action, Actor, AuditLog, Outcome, Pending, blocking};
 
@@ -28,6 +28,7 @@ enum Act<'a> {
     Resolve { ending: Ending, reason: Option<&'a str> },
     Release { force: bool },
     Forget { reason: &'a str },
+    Erase { reason: &'a str },
 }
 
 impl Act<'_> {
@@ -38,6 +39,7 @@ impl Act<'_> {
             Act::Release { force: true } => "release by force",
             Act::Release { force: false } => "release",
             Act::Forget { .. } => "forget",
+            Act::Erase { .. } => "erase",
         }
     }
 }
@@ -97,24 +99,44 @@ impl Audited {
         self.act(selector, found, Act::Forget { reason }).await
     }
 
+    /// Erases what callers wrote in a completed claim.
+    pub async fn erase(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
+        let found = self.operator.find_to_forget(selector).await;
+        self.act(selector, found, Act::Erase { reason }).await
+    }
+
     /// Forgets an event.
     pub async fn forget_event(&self, key: &str, reason: Option<&str>) -> Result<MarkSummary, Refusal> {
-        let index = MarkKey::new(key).map_or_else(|_| "-".to_owned(), |key| key.index().to_string());
-        let action = Action {
-            index: Some(index),
-            reason: reason.map(ToOwned::to_owned),
-            ..Action::named("forget event")
-        };
+        let forget = async |operator: Local, found| operator.forget_found_event(&found).await;
+        self.act_on_event(key, reason, ("forget event", "forgotten"), forget).await
+    }
+
+    /// Erases what callers wrote in the mark of an event.
+    pub async fn erase_event(&self, key: &str, reason: &str) -> Result<ErasedEvent, Refusal> {
+        let erase = async |operator: Local, found| operator.erase_found_event(&found).await;
+        self.act_on_event(key, Some(reason), ("erase event", "marked"), erase).await
+    }
+
+    /// Does something to the mark of an event. `names` are the action, and the state after it.
+    async fn act_on_event<T>(
+        &self,
+        key: &str,
+        reason: Option<&str>,
+        names: (&str, &str),
+        act: impl AsyncFnOnce(Local, mark::Record) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let index = MarkKey::stored(key).map_or_else(|_| "-".to_owned(), |key| key.index().to_string());
+        let action =
+            Action { index: Some(index), reason: reason.map(ToOwned::to_owned), ..Action::named(names.0) };
         let found = match self.operator.find_event(key).await {
             Ok(found) => found,
             Err(refusal) => return self.refuse(action, refusal).await,
         };
         let before = "marked".to_owned();
         let pending = self.begin(Action { before: Some(before.clone()), ..action }).await?;
-        let operator = self.operator.on_behalf_of(&self.actor, reason);
-        let result = operator.forget_found_event(&found).await;
+        let result = act(self.operator.on_behalf_of(&self.actor, reason), found).await;
         let (code, after) = match &result {
-            Ok(_) => ("applied", Some("forgotten".to_owned())),
+            Ok(_) => ("applied", Some(names.1.to_owned())),
             Err(refusal) => (refusal.code(), refusal.state_left(&before)),
         };
         finish(pending, Outcome { after, ..Outcome::of(code) }, result).await
@@ -149,7 +171,7 @@ impl Audited {
         act: Act<'_>,
     ) -> Result<ResolvedClaim, Refusal> {
         let reason = match act {
-            Act::Forget { reason } => Some(reason),
+            Act::Forget { reason } | Act::Erase { reason } => Some(reason),
             Act::Resolve { reason, .. } => reason,
             Act::Release { .. } => None,
         };
@@ -166,6 +188,7 @@ impl Audited {
             Act::Resolve { ending, .. } => operator.resolve_found(found, ending).await,
             Act::Release { force } => operator.release_found(found, force).await,
             Act::Forget { .. } => operator.forget_found(found).await,
+            Act::Erase { .. } => operator.erase_found(found).await,
         };
         let (code, after) = match &result {
             Ok(resolved) => ("applied", Some(resolved.state.clone())),
@@ -212,7 +235,7 @@ fn index_of(selector: &ClaimSelector, found: &Result<FoundClaim, Refusal>) -> St
         return found.summary.index.clone();
     }
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    let key = Key::new(Scope::new(part(&selector.tenant), part(&selector.route)), selector.key.clone());
+    let key = Key::stored(Scope::new(part(&selector.tenant), part(&selector.route)), selector.key.clone());
     key.map_or_else(|_| "-".to_owned(), |key| key.index().to_string())
 }
 
@@ -260,6 +283,14 @@ impl Operator for Audited {
 
     async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
         Audited::forget(self, selector, reason).await
+    }
+
+    async fn erase(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
+        Audited::erase(self, selector, reason).await
+    }
+
+    async fn erase_event(&self, key: &str, reason: &str) -> Result<ErasedEvent, Refusal> {
+        Audited::erase_event(self, key, reason).await
     }
 
     async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {

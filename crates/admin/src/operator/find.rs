@@ -27,7 +27,7 @@ pub(super) async fn find(
 ) -> Result<FoundClaim, Refusal> {
     let mut found: Vec<Summary> = Vec::new();
     if let (Some(tenant), Some(route)) = (&selector.tenant, &selector.route) {
-        let key = Key::new(Scope::new(tenant, route), selector.key.clone())?;
+        let key = Key::stored(Scope::new(tenant, route), selector.key.clone())?;
         let now = ledger.settings().clock.now();
         let local = ledger.is_pending_handover(&key);
         let summary = ledger.get(&key).await?.and_then(|record| Summary::of(&record, now));
@@ -47,7 +47,7 @@ pub(super) async fn find(
         0 => Err(Refusal::NoSuchClaim),
         1 => {
             let summary = found.remove(0);
-            let key = Key::new(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
+            let key = Key::stored(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
             Ok(FoundClaim { summary, key, seen: None })
         }
         count => Err(Refusal::Ambiguous { count }),

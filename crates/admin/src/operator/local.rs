@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ichido_core::mark::{self, Forgotten};
+use ichido_core::mark::{self, Erased, Forgotten};
 use ichido_core::{CurrentState, Key, MarkKey, Resolution, Resolved, Seen};
 use ichido_http::AskService;
 use ichido_ledger::{
@@ -17,8 +17,8 @@ use super::find::{FoundClaim, find};
 use super::refusal::ClaimState;
 use super::triage::triage;
 use super::{
-    AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, EventView, Operator, Refusal, ResolveAs,
-    ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
+    AskedClaim, ClaimSelector, ClaimView, Confirmed, Ending, ErasedEvent, EventView, Operator, Refusal,
+    ResolveAs, ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
 };
 use crate::audit_log::Actor;
 use crate::histories::{Histories, Unavailable};
@@ -86,9 +86,15 @@ impl Local {
         }
     }
 
+    /// Erases what callers wrote in a claim that was found, if it is still the same.
+    pub async fn erase_found(&self, found: FoundClaim) -> Result<ResolvedClaim, Refusal> {
+        let seen = found.seen.ok_or(Refusal::NoSuchClaim)?;
+        settled(self.ledger.erase(&found.key, seen.token).await?, found.summary, "erased")
+    }
+
     /// Finds the mark of an event.
     pub async fn find_event(&self, key: &str) -> Result<mark::Record, Refusal> {
-        self.ledger.get_mark(&MarkKey::new(key)?).await?.ok_or(Refusal::NoSuchEvent)
+        self.ledger.get_mark(&MarkKey::stored(key)?).await?.ok_or(Refusal::NoSuchEvent)
     }
 
     /// Forgets the mark of an event that was found, if it is still the same.
@@ -97,6 +103,16 @@ impl Local {
         match self.ledger.forget_mark(found).await? {
             Forgotten::Removed => Ok(event),
             Forgotten::Gone => Err(Refusal::NoSuchEvent),
+        }
+    }
+
+    /// Erases what callers wrote in the mark of an event that was found, if it is still the same.
+    pub async fn erase_found_event(&self, found: &mark::Record) -> Result<ErasedEvent, Refusal> {
+        let index = found.key.index().to_string();
+        match self.ledger.erase_mark(found).await? {
+            Erased::Whole => Ok(ErasedEvent { index, key_kept: false }),
+            Erased::KeyKept => Ok(ErasedEvent { index, key_kept: true }),
+            Erased::Gone => Err(Refusal::NoSuchEvent),
         }
     }
 
@@ -200,6 +216,14 @@ impl Operator for Local {
 
     async fn forget(&self, selector: &ClaimSelector, _reason: &str) -> Result<ResolvedClaim, Refusal> {
         self.forget_found(self.find_to_forget(selector).await?).await
+    }
+
+    async fn erase(&self, selector: &ClaimSelector, _reason: &str) -> Result<ResolvedClaim, Refusal> {
+        self.erase_found(self.find_to_forget(selector).await?).await
+    }
+
+    async fn erase_event(&self, key: &str, _reason: &str) -> Result<ErasedEvent, Refusal> {
+        self.erase_found_event(&self.find_event(key).await?).await
     }
 
     async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {

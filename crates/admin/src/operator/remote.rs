@@ -22,10 +22,12 @@ use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
 use super::doubt_wire::{AskBody, ResolveAllBody, ResolvedAll};
-use super::wire::{BackupBody, ForgetBody, ForgetEventBody, ReleaseBody, ResolveBody, Timeline};
+use super::wire::{
+    BackupBody, ClaimReasonBody, EraseEventBody, ForgetEventBody, ReleaseBody, ResolveBody, Timeline,
+};
 use super::{
-    AskedClaim, ClaimSelector, ClaimView, Confirmed, EventView, Operator, PAGE_MAX, Refusal, ResolveAs,
-    ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
+    AskedClaim, ClaimSelector, ClaimView, Confirmed, ErasedEvent, EventView, Operator, PAGE_MAX, Refusal,
+    ResolveAs, ResolvedClaim, SeenClaim, SeenResult, Triage, TriageFilter,
 };
 use crate::auth::{HOLDER_HEADER, TOKEN_VARIABLE, checked_token};
 use ichido_core::error_chain;
@@ -327,8 +329,18 @@ impl Operator for Remote {
     }
 
     async fn forget(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
-        let body = ForgetBody::new(selector.clone(), reason);
+        let body = ClaimReasonBody::new(selector.clone(), reason);
         self.post("/v1/claims/forget", &body, Wait::Ordinary).await
+    }
+
+    async fn erase(&self, selector: &ClaimSelector, reason: &str) -> Result<ResolvedClaim, Refusal> {
+        let body = ClaimReasonBody::new(selector.clone(), reason);
+        self.post("/v1/claims/erase", &body, Wait::Ordinary).await
+    }
+
+    async fn erase_event(&self, key: &str, reason: &str) -> Result<ErasedEvent, Refusal> {
+        let body = EraseEventBody { key: key.to_owned(), reason: reason.to_owned() };
+        self.post("/v1/events/erase", &body, Wait::Ordinary).await
     }
 
     async fn list_events(&self, query: &MarkQuery) -> Result<MarkPage, Refusal> {

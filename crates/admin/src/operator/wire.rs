@@ -199,11 +199,11 @@ impl ReleaseBody {
     }
 }
 
-/// The body of a request to forget a completed claim.
+/// The body of a request to forget or erase a completed claim.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ForgetClaim)]
-pub(crate) struct ForgetBody {
+#[schema(as = ClaimAndReason)]
+pub(crate) struct ClaimReasonBody {
     /// 1 to 1,024 bytes of UTF-8.
     #[schema(min_length = 1, max_length = 1024)]
     pub key: String,
@@ -215,12 +215,12 @@ pub(crate) struct ForgetBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable, max_length = 1024)]
     pub route: Option<String>,
-    /// Why the claim is forgotten, for the audit log.
+    /// Why, for the audit log.
     #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
 }
 
-impl ForgetBody {
+impl ClaimReasonBody {
     pub(crate) fn into_parts(self) -> (ClaimSelector, String) {
         (ClaimSelector { key: self.key, tenant: self.tenant, route: self.route }, self.reason)
     }
@@ -245,6 +245,28 @@ pub(crate) struct ForgetEventBody {
     pub reason: Option<String>,
 }
 
+/// The body of a request to erase what callers wrote in the mark of an event.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = EraseEvent)]
+pub(crate) struct EraseEventBody {
+    /// 1 to 1,024 bytes of UTF-8.
+    #[schema(min_length = 1, max_length = 1024)]
+    pub key: String,
+    /// Why, for the audit log.
+    #[schema(min_length = 1, max_length = 1024)]
+    pub reason: String,
+}
+
+/// The mark of an event, without what callers wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErasedEvent {
+    /// The hash that identifies the key in a store.
+    pub index: String,
+    /// Whether the store needs the text of the key, and keeps it until the mark expires.
+    pub key_kept: bool,
+}
+
 /// The body of a request to back up the ledger.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -255,7 +277,7 @@ pub(crate) struct BackupBody {
     pub directory: String,
 }
 
-/// A claim that was resolved, released or forgotten.
+/// A claim that was resolved, released, forgotten or erased.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResolvedClaim {
     /// The caller's key.
@@ -266,8 +288,8 @@ pub struct ResolvedClaim {
     pub route: String,
     /// The hash that identifies the key in a store.
     pub index: String,
-    /// The new state: done, absent, released or forgotten.
-    #[schema(pattern = "^(done|absent|released|forgotten)$")]
+    /// The new state: done, absent, released, forgotten or erased.
+    #[schema(pattern = "^(done|absent|released|forgotten|erased)$")]
     pub state: String,
 }
 

@@ -8,7 +8,7 @@ use ichido_core::{Timestamp, error_chain};
 use ichido_delivery::disk;
 use ichido_delivery::receipt::Disposition;
 use ichido_delivery::receipt::read::{Matches, Receipt, ReceiptFiles, is_key_prefix};
-use ichido_delivery::store::{BatchDir, FILE_BYTES_MAX, FileName, Layout, StoredBatch, is_group, read_group};
+use ichido_delivery::store::{BatchDir, FileName, Layout, StoredBatch, read_in_flight};
 use ichido_delivery::time::{iso, parse_iso};
 use serde_json::Value;
 
@@ -204,25 +204,6 @@ fn in_flight(layout: &Layout, wanted: &Wanted<'_>) -> Found {
     }
     part.what = format!("{files} files in {}", inflight.display());
     (part, keys)
-}
-
-/// `None`: the file is not a batch, or is gone, because the batch was delivered or moved.
-fn read_in_flight(dir: &Path, file: &str) -> Option<Result<Vec<StoredBatch>, String>> {
-    let (name, path) = (FileName::parse(BatchDir::Spool.as_str(), file), dir.join(file));
-    if name.is_none() && !is_group(file) {
-        return None;
-    }
-    let unreadable = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
-    let bytes = match disk::read_regular(&path, FILE_BYTES_MAX) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(error) => return Some(Err(unreadable(&error))),
-    };
-    let stored = match name {
-        Some(name) => StoredBatch::decode(&bytes, name.gzip, Timestamp(0)).map(|stored| vec![stored]),
-        None => read_group(&bytes),
-    };
-    Some(stored.map_err(|error| unreadable(&error)))
 }
 
 fn names(dir: &Path, problems: &mut Vec<String>) -> Vec<String> {

@@ -467,17 +467,18 @@ fn done_returns_the_winners_outcome_for_an_older_token() {
 fn a_resolution_is_applied_only_in_the_states_it_is_for() {
     let resolutions = || {
         let done = Resolution::Done(outcome("operator"));
-        let forget = |caller| Resolution::Forget(token(caller));
-        [done, Resolution::Absent, Resolution::Release, forget(1), forget(2)]
+        let (forget, erase) =
+            (|caller| Resolution::Forget(token(caller)), |caller| Resolution::Erase(token(caller)));
+        [done, Resolution::Absent, Resolution::Release, forget(1), forget(2), erase(1), erase(2)]
     };
     let lapsed = LEASE_MS;
     let cases = [
-        ("absent", None, 0, [false, false, false, false, false]),
-        ("running", Some(running()), 1, [false, false, true, false, false]),
-        ("lapsed", Some(running()), lapsed, [true, true, true, false, false]),
-        ("declared", Some(declared()), 200, [true, true, true, false, false]),
-        ("done", Some(completed()), 200, [false, false, false, true, false]),
-        ("over", Some(completed()), 100 + RETENTION_MS, [false, false, false, false, false]),
+        ("absent", None, 0, [false; 7]),
+        ("running", Some(running()), 1, [false, false, true, false, false, false, false]),
+        ("lapsed", Some(running()), lapsed, [true, true, true, false, false, false, false]),
+        ("declared", Some(declared()), 200, [true, true, true, false, false, false, false]),
+        ("done", Some(completed()), 200, [false, false, false, true, false, true, false]),
+        ("over", Some(completed()), 100 + RETENTION_MS, [false; 7]),
     ];
     for (name, record, ms, is_applied) in cases {
         for (resolution, is_applied) in resolutions().into_iter().zip(is_applied) {
@@ -521,6 +522,25 @@ fn resolving_as_absent_or_releasing_removes_the_record() {
 fn forgetting_removes_the_completed_claim_that_was_seen() {
     let forget = Resolution::Forget(token(1));
     assert_eq!(resolve(Some(&completed()), &forget, at(200)).change, Change::Remove);
+}
+
+#[test]
+fn erased_claim_keeps_what_answers_a_retry_and_nothing_that_a_caller_wrote() {
+    let metadata = Metadata::new([("user".to_owned(), "alice".to_owned())]).unwrap();
+    let before = Record { metadata, ..completed() };
+    let erase = Resolution::Erase(token(1));
+    let erased = put(resolve(Some(&before), &erase, at(200)));
+    assert!(erased.key.is_erased() && erased.key == before.key && erased.metadata.is_empty());
+    assert_eq!(erased.expires_at(), before.expires_at());
+    let tombstone = Claim::Done(Outcome::Tombstone("erased by an operator".to_owned()));
+    assert_unchanged(&erased, &request(2), at(300), tombstone);
+    assert_unchanged(&erased, &different_request(2), at(300), Claim::Mismatch);
+    assert_unchanged(&erased, &request_of_other_caller(2), at(300), Claim::CallerChanged);
+    // Neither the holder nor a second operator writes anything again.
+    assert_eq!(settle(Some(&erased), token(1), &complete("late"), at(300)), Decision::keep(Settled::Applied));
+    assert_eq!(resolve(Some(&erased), &erase, at(300)), Decision::keep(Resolved::Applied));
+    let granted_again = claim(Some(&erased), &request(2), erased.expires_at());
+    assert!(!put(granted_again).key.is_erased());
 }
 
 // Adopted from a different ledger.
@@ -664,4 +684,25 @@ fn forgetting_removes_only_the_mark_that_was_seen() {
     for (record, seen, ms) in gone {
         assert_eq!(forget_mark(record.as_ref(), seen, at(ms)), Decision::keep(Forgotten::Gone));
     }
+}
+
+#[test]
+fn erasing_changes_only_the_mark_that_was_seen_and_the_event_stays_marked() {
+    let pairs =
+        [("event", "Ev1"), ("user", "alice")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let before = mark::Record { metadata: Metadata::new(pairs).unwrap(), ..marked() };
+    let Decision { result, change: Change::Put(erased) } = erase_mark(Some(&before), nonce(1), at(1)) else {
+        panic!("nothing was erased")
+    };
+    assert_eq!((result, erased.key.is_erased(), erased.metadata.is_empty()), (Erased::Whole, true, true));
+    let seen = mark(Some(&erased), &mark_request(2), at(2));
+    assert_eq!(seen.result, Mark::Seen { first_seen: before.marked_at, metadata: Metadata::default() });
+    assert_eq!(erase_mark(Some(&erased), nonce(1), at(2)), Decision::keep(Erased::Whole));
+    let gone = [(None, nonce(1), 1), (Some(marked()), nonce(2), 1), (Some(marked()), nonce(1), RETENTION_MS)];
+    for (record, seen, ms) in gone {
+        assert_eq!(erase_mark(record.as_ref(), seen, at(ms)), Decision::keep(Erased::Gone));
+    }
+    // Without its owner, a content mark would say that nobody handled the content.
+    let content = mark::Record { key: MarkKey::new("content:file=F1").unwrap(), ..before };
+    assert_eq!(content.erased().metadata.iter().collect::<Vec<_>>(), [("event", "Ev1")]);
 }

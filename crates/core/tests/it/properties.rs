@@ -98,6 +98,7 @@ fn resolution() -> impl Strategy<Value = Resolution> {
         (seen(), outcome()).prop_map(|(seen, outcome)| Resolution::DoneAsSeen(seen, outcome)),
         seen().prop_map(Resolution::AbsentAsSeen),
         (1..4_usize).prop_map(|number| Resolution::Forget(token(number))),
+        (1..4_usize).prop_map(|number| Resolution::Erase(token(number))),
     ]
 }
 
@@ -264,10 +265,10 @@ proptest! {
     }
 
     #[test]
-    fn an_outcome_never_changes_within_its_retention_unless_an_operator_forgets_it(history in history()) {
+    fn an_outcome_never_changes_within_its_retention_unless_an_operator_forgets_or_erases_it(history in history()) {
         for turn in play(&history) {
             let Some(before) = &turn.before else { continue };
-            if let Effect::Resolve(Resolution::Forget(_), _) = &turn.effect {
+            if let Effect::Resolve(Resolution::Forget(_) | Resolution::Erase(_), _) = &turn.effect {
                 continue;
             }
             if let Phase::Done(_) = before.phase(turn.now) {
@@ -412,7 +413,7 @@ proptest! {
                     is_seen && before == CurrentState::InDoubt
                 }
                 Resolution::Release => matches!(before, CurrentState::InDoubt | CurrentState::Running),
-                Resolution::Forget(token) => {
+                Resolution::Forget(token) | Resolution::Erase(token) => {
                     let is_seen = turn.before.as_ref().is_some_and(|record| record.token == *token);
                     is_seen && matches!(before, CurrentState::Done(_))
                 }
@@ -423,6 +424,9 @@ proptest! {
                 let expected = match resolution {
                     Resolution::Done(outcome) | Resolution::DoneAsSeen(_, outcome) => {
                         CurrentState::Done(outcome.clone())
+                    }
+                    Resolution::Erase(_) => {
+                        CurrentState::Done(Outcome::Tombstone("erased by an operator".to_owned()))
                     }
                     Resolution::Absent
                     | Resolution::AbsentAsSeen(_)

@@ -21,7 +21,7 @@ use crate::process_dir::{self, ProcessDir};
 pub(super) const OUTAGE_PREFIX: &str = "outage_";
 const UNREADABLE: &str = ".unreadable";
 /// Larger files are not ours.
-pub(super) const NOTICE_BYTES_MAX: u64 = 256 * 1024;
+pub(crate) const NOTICE_BYTES_MAX: u64 = 256 * 1024;
 /// The most notices in one message.
 const TAKEN_MAX: usize = 100_000;
 
@@ -178,7 +178,7 @@ pub fn waiting(dir: &Path, most: usize) -> io::Result<(u64, Vec<Notice>)> {
 }
 
 /// Every waiting notice, including those that a process has taken.
-fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let inflight = dir.join(".inflight");
     let process_dirs = disk::file_names(&inflight)?.into_iter().map(|name| inflight.join(name));
     let mut files = Vec::new();

@@ -144,6 +144,11 @@ impl ReceiptFiles {
         &self.dir
     }
 
+    /// Their paths, oldest day first.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.names.iter().map(|name| self.dir.join(name))
+    }
+
     /// The number of files.
     pub fn count(&self) -> usize {
         self.names.len()

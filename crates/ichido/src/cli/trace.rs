@@ -71,7 +71,7 @@ async fn trace_here(settings: &Settings, id: &str) -> Result<Trace, Failure> {
 }
 
 /// Why there is no ledger to look into.
-fn ledger_problem(settings: &Settings) -> Option<String> {
+pub(super) fn ledger_problem(settings: &Settings) -> Option<String> {
     if settings.ledger.url == "memory:" {
         return Some("the ledger is in the memory of its process: use --admin ADDRESS".to_owned());
     }
@@ -104,7 +104,7 @@ async fn follow<O: Operator>(
     Ok(found)
 }
 
-fn delivery(settings: &Settings) -> Result<DeliverySource, String> {
+pub(super) fn delivery(settings: &Settings) -> Result<DeliverySource, String> {
     let text = |failure: Failure| failure.to_string();
     let dir = settings.existing_data_dir().map_err(text)?;
     if !dir.exists() {
@@ -115,7 +115,7 @@ fn delivery(settings: &Settings) -> Result<DeliverySource, String> {
 }
 
 /// The database of the meter that the settings name. It is not created.
-async fn meter(settings: &Settings) -> Result<UsageSource, String> {
+pub(super) async fn meter(settings: &Settings) -> Result<UsageSource, String> {
     let is_configured = settings.has("meter") || settings.is_set("meter.db");
     let meter = settings.meter().map_err(|failure| failure.to_string())?;
     let url = meter.database.url();

@@ -18,6 +18,7 @@ mod config;
 mod console;
 mod delivery;
 mod demo;
+mod erase;
 mod event_commands;
 mod events;
 mod export;

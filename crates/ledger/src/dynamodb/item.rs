@@ -200,7 +200,7 @@ impl Reader<'_> {
 
     fn key(&self) -> Result<Key> {
         let scope = Scope::new(self.text("ichido_tenant")?, self.text("ichido_route")?);
-        let key = Key::new(scope, self.text("ichido_key")?).map_err(|_| self.corrupt("ichido_key"))?;
+        let key = Key::stored(scope, self.text("ichido_key")?).map_err(|_| self.corrupt("ichido_key"))?;
         if claim_key(key.index()) == key_of(self.0) { Ok(key) } else { Err(self.corrupt("ichido_key")) }
     }
 

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use ichido_core::mark::{Forgotten, Mark, Record, Request};
+use ichido_core::mark::{Erased, Forgotten, Mark, Record, Request};
 use ichido_core::{Limits, MarkKey, Metadata, Nonce, Timestamp};
 
 use super::error;
@@ -64,34 +64,58 @@ pub(super) async fn read(table: &Table, key: &MarkKey, now: Timestamp) -> Result
     Ok(item.map(|item| record(&item, key.clone())).filter(|record| now < record.expires_at))
 }
 
-/// Removes a mark if it is still the one that was seen: by its nonce, or by its time if another consumer wrote it.
+/// Removes a mark if it is still the one that was seen.
 pub(super) async fn forget(table: &Table, seen: &Record, now: Timestamp) -> Result<Forgotten> {
     const DOING: &str = "forgetting a mark in DynamoDB";
-    let event_key = mark_key(&seen.key);
-    let condition = if seen.nonce == FOREIGN {
-        let Some(item) = table.get(&event_key, DOING).await? else { return Ok(Forgotten::Gone) };
-        let current = record(&item, seen.key.clone());
-        if current != *seen || now >= current.expires_at {
-            return Ok(Forgotten::Gone);
-        }
-        match item.get("processed_at").cloned() {
-            Some(time) => Condition {
-                expression: "attribute_not_exists(ichido_nonce) AND processed_at = :time",
-                values: vec![(":time", time)],
-            },
-            None => Condition {
-                expression: "attribute_not_exists(ichido_nonce) AND attribute_not_exists(processed_at)",
-                values: Vec::new(),
-            },
-        }
-    } else {
-        let values = vec![(":nonce", text(seen.nonce.to_string())), (":now", number(now.0 / 1000))];
-        Condition { expression: "ichido_nonce = :nonce AND #ttl > :now", values }
-    };
-    match table.delete(&event_key, condition, DOING).await? {
+    let Some(condition) = unchanged(table, seen, now, DOING).await? else { return Ok(Forgotten::Gone) };
+    match table.delete(&mark_key(&seen.key), condition, DOING).await? {
         Written::Applied(_) => Ok(Forgotten::Removed),
         Written::Refused(_) => Ok(Forgotten::Gone),
     }
+}
+
+/// Erases the metadata of a mark if it is still the one that was seen. Its key stays, because all consumers of the table find
+/// events by it.
+pub(super) async fn erase(table: &Table, seen: &Record, now: Timestamp) -> Result<Erased> {
+    const DOING: &str = "erasing a mark in DynamoDB";
+    let Some(condition) = unchanged(table, seen, now, DOING).await? else { return Ok(Erased::Gone) };
+    let Some(item) = table.get(&mark_key(&seen.key), DOING).await? else { return Ok(Erased::Gone) };
+    let is_needed =
+        |name: &str| [EVENT_KEY, "processed_at", TTL].contains(&name) || name.starts_with("ichido_");
+    let mut erased: Item = item.into_iter().filter(|(name, _)| is_needed(name)).collect();
+    erased.extend(seen.owner().iter().map(|(name, value)| (name.to_owned(), text(value))));
+    match table.put(erased, condition, DOING).await? {
+        Written::Applied(_) => Ok(Erased::KeyKept),
+        Written::Refused(_) => Ok(Erased::Gone),
+    }
+}
+
+/// The mark is the one that was seen: by its nonce, or by its time if another consumer wrote it. `None` if it is not.
+async fn unchanged(
+    table: &Table,
+    seen: &Record,
+    now: Timestamp,
+    doing: &'static str,
+) -> Result<Option<Condition>> {
+    if seen.nonce != FOREIGN {
+        let values = vec![(":nonce", text(seen.nonce.to_string())), (":now", number(now.0 / 1000))];
+        return Ok(Some(Condition { expression: "ichido_nonce = :nonce AND #ttl > :now", values }));
+    }
+    let Some(item) = table.get(&mark_key(&seen.key), doing).await? else { return Ok(None) };
+    let current = record(&item, seen.key.clone());
+    if current != *seen || now >= current.expires_at {
+        return Ok(None);
+    }
+    Ok(Some(match item.get("processed_at").cloned() {
+        Some(time) => Condition {
+            expression: "attribute_not_exists(ichido_nonce) AND processed_at = :time",
+            values: vec![(":time", time)],
+        },
+        None => Condition {
+            expression: "attribute_not_exists(ichido_nonce) AND attribute_not_exists(processed_at)",
+            values: Vec::new(),
+        },
+    }))
 }
 
 /// The mark in an item. `None` if its key is not one that ichido accepts.

@@ -2,13 +2,14 @@
 
 use std::sync::PoisonError;
 
-use ichido_core::mark::{self, Forgotten};
+use ichido_core::mark::{self, Erased, Forgotten};
 use ichido_core::{Index, Key, MarkKey, Record, Resolution, Resolved};
 
 use super::abandoned_grants::AbandonedGrant;
 use super::state::Fallback;
 use crate::{
-    FallbackStatus, LocalBackend as _, Maintain as _, MarkPage, MarkQuery, Page, Query, Result, Stats,
+    Error, FallbackStatus, Kind, LocalBackend as _, Maintain as _, MarkPage, MarkQuery, Page, Query, Result,
+    Stats,
 };
 
 /// Prefix of a cursor within the local claims, and the cursor that follows the last of them.
@@ -101,6 +102,8 @@ impl Fallback {
             | Resolution::Release
             | Resolution::Forget(_) => true,
             Resolution::Done(_) | Resolution::DoneAsSeen(..) => false,
+            // Some stores find a claim by its text.
+            Resolution::Erase(_) => return Err(not_handed_over("erasing a claim")),
         };
         if removes {
             // The primary may have made this grant too.
@@ -192,6 +195,23 @@ impl Fallback {
         Ok(if here == Forgotten::Removed { here } else { there })
     }
 
+    /// Erases what callers wrote in a mark of the primary. The event stays marked, also during an outage.
+    pub(crate) async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        const DOING: &str = "erasing a mark";
+        let _turn = self.mark_handover_lock.lock().await;
+        if self.is_mark_pending(&seen.key) {
+            return Err(not_handed_over(DOING));
+        }
+        let erased = self.primary.call_once(DOING, self.primary.inner.erase_mark(seen)).await?;
+        for nonce in [seen.nonce, self.foreign_nonce] {
+            let copy = mark::Record { nonce, ..seen.clone() };
+            match self.mirror.erase_mark(&copy).await? {
+                Erased::Whole | Erased::KeyKept | Erased::Gone => {}
+            }
+        }
+        Ok(erased)
+    }
+
     /// During an outage, only the local ledger's records can be counted.
     pub(crate) async fn stats(&self) -> Result<Stats> {
         let status = self.status().await;
@@ -218,4 +238,10 @@ impl Fallback {
     pub(crate) async fn close(&self) -> Result<()> {
         self.store.close().await
     }
+}
+
+/// What the primary does not have yet is handed over as it is.
+fn not_handed_over(doing: &'static str) -> Error {
+    let text = "it is not in the ledger yet: try again when the outage is over".to_owned();
+    Error::new(Kind::Unsupported(text), doing)
 }

@@ -45,7 +45,8 @@ impl PendingHandover {
                 if let Some(grant) = AbandonedGrant::from_summary(claim) {
                     pending.add_abandoned_grant(grant);
                 } else {
-                    pending.add_claim(&Key::new(Scope::new(&claim.tenant, &claim.route), claim.key.clone())?);
+                    pending
+                        .add_claim(&Key::stored(Scope::new(&claim.tenant, &claim.route), claim.key.clone())?);
                 }
             }
             match page.cursor {

@@ -4,8 +4,8 @@
 //! the clock tells on every read whether that is so. So nothing is ever invalidated, a late insertion by a slow reader does
 //! no harm, and what is inserted was read from the store, so it is durable.
 //!
-//! The exception is a claim that an operator forgets. Its key is excluded from then on, because a slow reader may still
-//! bring the old record. There are as many excluded keys as operators' actions since the process started.
+//! The exception is a claim that an operator forgets or erases. Its key is excluded from then on, because a slow reader may
+//! still bring the old record. A shard with too many excluded keys is switched off until the process ends.
 //!
 //! Bounded by bytes. Each shard has a young and an old half. What is read in the old half moves to the young one. When the
 //! young half is full, it becomes the old one, and the previous old one is forgotten.
@@ -19,6 +19,8 @@ use crate::index_map::IndexMap;
 const SHARDS: usize = 64;
 /// The cost of an entry without its texts and outcome: the record, slots in two maps, two allocations.
 const ENTRY_BYTES: usize = 640;
+/// The most excluded keys of a shard.
+const EXCLUDED_MAX: usize = 4_096;
 /// Larger outcomes are read from the disk each time.
 const OUTCOME_MAX: usize = 64 * 1024;
 
@@ -37,6 +39,8 @@ struct Shard {
     old: IndexMap<Arc<Record>>,
     /// Keys that are read from the store each time.
     excluded: IndexMap<()>,
+    /// Too many keys are excluded: all are read from the store.
+    is_off: bool,
 }
 
 impl Cache {
@@ -68,6 +72,10 @@ impl Cache {
     /// Drops the claim of a key, and keeps none of that key any more.
     pub(super) fn exclude(&self, index: Index) {
         let mut shard = self.shard(index);
+        if shard.excluded.len() >= EXCLUDED_MAX {
+            *shard = Shard { is_off: true, ..Shard::default() };
+            return;
+        }
         shard.excluded.insert(index, ());
         if let Some(record) = shard.young.remove(&index) {
             shard.young_bytes = shard.young_bytes.saturating_sub(weight(&record));
@@ -84,7 +92,7 @@ impl Cache {
 
 impl Shard {
     fn insert(&mut self, index: Index, record: Arc<Record>, bound_bytes: usize) {
-        if self.excluded.contains_key(&index) {
+        if self.is_off || self.excluded.contains_key(&index) {
             return;
         }
         let bytes = weight(&record);

@@ -114,7 +114,16 @@ impl Housekeeper {
         })
     }
 
+    /// Afterwards, no file of the store has bytes of a record that expired or was replaced before.
     fn compact(&mut self, view: &View) -> Result<Swept> {
+        let discarded = view.spares.discard(&*view.storage);
+        let compacted = discarded.map_err(|error| view.faults.io("removing spare files of", error));
+        let compacted = compacted.and_then(|()| self.compact_to_new_files(view));
+        view.spares.keep();
+        compacted
+    }
+
+    fn compact_to_new_files(&mut self, view: &View) -> Result<Swept> {
         let last = view.segments().pop().map_or(0, |segment| segment.id);
         self.ask(|reply| Call::Rotate { reply })?;
         let mut swept = Swept::default();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten};
+use ichido_core::mark::{self, Erased, Forgotten};
 use ichido_core::{Index, Key, MarkKey, Nonce, Record, Resolution, Resolved, Timestamp, Token};
 use tokio::sync::oneshot;
 
@@ -46,7 +46,7 @@ impl Maintain for File {
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         let (key, resolution) = (key.clone(), resolution.clone());
-        if let Resolution::Forget(_) = resolution {
+        if let Resolution::Forget(_) | Resolution::Erase(_) = resolution {
             self.shared.cache.exclude(key.index());
         }
         self.ask(|reply| Call::Resolve { key, resolution, reply }).await
@@ -66,6 +66,11 @@ impl Maintain for File {
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         let (index, nonce) = (seen.key.index(), seen.nonce);
         self.ask(|reply| Call::ForgetMark { index, nonce, reply }).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        let (index, nonce) = (seen.key.index(), seen.nonce);
+        self.ask(|reply| Call::EraseMark { index, nonce, reply }).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

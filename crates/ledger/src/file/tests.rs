@@ -3,6 +3,7 @@
 mod backup;
 mod concurrency;
 mod damage;
+mod erasing;
 mod full_disk;
 mod holding;
 mod reopening;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{Claim, ClaimRequest, DoubtReason, Key, Metadata, Resolution, Resolved, Settle, Settled};
 
 use super::Ledger;
@@ -73,6 +73,7 @@ impl Observed<'_> {
                 Resolution::Absent | Resolution::AbsentAsSeen(_) => "resolved-as-absent",
                 Resolution::Release => "released-by-operator",
                 Resolution::Forget(_) => "forgotten",
+                Resolution::Erase(_) => "erased",
             };
             self.decided(Subject::Claim(key), None, result, self.ledger.operator.as_deref(), false);
         }
@@ -82,6 +83,14 @@ impl Observed<'_> {
         if let Ok(Forgotten::Removed) = forgotten {
             let by = self.ledger.operator.as_deref();
             self.decided(Subject::Mark(&seen.key), Some(&seen.metadata), "forgotten", by, false);
+        }
+    }
+
+    /// The observer learns the hash of the key only.
+    pub(super) fn erased(&self, seen: &mark::Record, erased: &Result<Erased>) {
+        if let Ok(Erased::Whole | Erased::KeyKept) = erased {
+            let by = self.ledger.operator.as_deref();
+            self.decided(Subject::Mark(&seen.key.erased()), None, "erased", by, false);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Calls for the writer, and their answers, which wait until the commit is durable.
 
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, Nonce, Outcome, Record, Resolution, Resolved, Settle, Settled,
     State, Token,
@@ -51,6 +51,12 @@ pub(crate) enum Call {
         nonce: Nonce,
         reply: Reply<Forgotten>,
     },
+    /// Erases what callers wrote in the mark that was seen.
+    EraseMark {
+        index: Index,
+        nonce: Nonce,
+        reply: Reply<Erased>,
+    },
     /// Copies records of the oldest segment to the end of the log.
     Move {
         records: Vec<Move>,
@@ -83,6 +89,7 @@ impl Call {
             | Call::Settle { .. }
             | Call::Remove { .. }
             | Call::ForgetMark { .. }
+            | Call::EraseMark { .. }
             | Call::Drop { .. }
             | Call::Rotate { .. } => 0,
         }
@@ -100,6 +107,7 @@ impl Call {
                 send(reply, Err(error));
             }
             Call::ForgetMark { reply, .. } => send(reply, Err(error)),
+            Call::EraseMark { reply, .. } => send(reply, Err(error)),
             Call::Drop { reply, .. } => send(reply, Err(error)),
         }
     }
@@ -121,6 +129,7 @@ pub(crate) enum Answer {
     Adopt(Reply<Adopted>, Adopted),
     Mark(Reply<Vec<Mark>>, Vec<Mark>),
     Forget(Reply<Forgotten>, Forgotten),
+    Erase(Reply<Erased>, Erased),
     Nothing(Reply<()>, ()),
 }
 
@@ -134,6 +143,7 @@ impl Answer {
             Answer::Adopt(reply, answer) => send(reply, Ok(answer)),
             Answer::Mark(reply, answer) => send(reply, Ok(answer)),
             Answer::Forget(reply, answer) => send(reply, Ok(answer)),
+            Answer::Erase(reply, answer) => send(reply, Ok(answer)),
             Answer::Nothing(reply, ()) => send(reply, Ok(())),
         }
     }
@@ -147,6 +157,7 @@ impl Answer {
             Answer::Adopt(reply, _) => send(reply, Err(error)),
             Answer::Mark(reply, _) => send(reply, Err(error)),
             Answer::Forget(reply, _) => send(reply, Err(error)),
+            Answer::Erase(reply, _) => send(reply, Err(error)),
             Answer::Nothing(reply, ()) => send(reply, Err(error)),
         }
     }

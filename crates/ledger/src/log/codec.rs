@@ -214,7 +214,7 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Result<StoredClaim, Flaw> {
         _ => Some(Caller::from_bytes(reader.array()?)),
     };
     let scope = Scope::new(reader.text()?, reader.text()?);
-    let key = Key::new(scope, reader.text()?).map_err(|_| "its key is outside the limits")?;
+    let key = Key::stored(scope, reader.text()?).map_err(|_| "its key is outside the limits")?;
     let metadata = reader.metadata()?;
     let (state, outcome_file) = read_state(&mut reader)?;
     reader.end()?;
@@ -314,7 +314,7 @@ pub(crate) fn decode_mark(bytes: &[u8]) -> Result<mark::Record, Flaw> {
     let nonce = Nonce::from_bytes(reader.array()?);
     let marked_at = Timestamp(reader.number()?);
     let expires_at = Timestamp(reader.number()?);
-    let key = MarkKey::new(reader.text()?).map_err(|_| "its key is outside the limits")?;
+    let key = MarkKey::stored(reader.text()?).map_err(|_| "its key is outside the limits")?;
     let metadata = reader.metadata()?;
     reader.end()?;
     Ok(mark::Record { key, nonce, marked_at, expires_at, metadata })

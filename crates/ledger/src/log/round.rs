@@ -106,6 +106,10 @@ impl<'a> Round<'a> {
                 let result = self.mark_step(index, |current, now| rules::forget_mark(current, nonce, now));
                 self.answer(reply, result, Answer::Forget);
             }
+            Call::EraseMark { index, nonce, reply } => {
+                let result = self.mark_step(index, |current, now| rules::erase_mark(current, nonce, now));
+                self.answer(reply, result, Answer::Erase);
+            }
             Call::Move { records, reply } => {
                 self.decided.moves.extend(records);
                 self.answer(reply, Ok(()), Answer::Nothing);

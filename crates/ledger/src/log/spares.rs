@@ -3,9 +3,11 @@
 //! Writing into a file that has its full size already makes a sync cheaper: only data is written, no metadata. What a recycled
 //! file still contains does no harm, because its checksums belong to an earlier segment. Spare files of an earlier opening are
 //! not used: they may contain a commit of a segment that is yet to come.
+//!
+//! A compaction keeps none: an operator who has erased something expects that its bytes are gone from the directory.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::format::segment_name;
@@ -21,6 +23,8 @@ const CHUNK: usize = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
     free: Mutex<Vec<Spare>>,
+    /// Whether files are removed instead of recycled.
+    is_discarding: AtomicBool,
     next: AtomicU32,
     /// Zeros that were written ahead of use, also to segments that had no spare file.
     zeros: AtomicU64,
@@ -49,7 +53,7 @@ impl Spares {
     /// Keeps a file that is no longer used, or removes it. It must have no other name when it is used again, so its new name
     /// is made durable first.
     pub(crate) fn add(&self, storage: &dyn Storage, name: &str, file: &dyn File) -> io::Result<()> {
-        if self.free().len() >= KEPT {
+        if self.free().len() >= KEPT || self.is_discarding.load(Ordering::Acquire) {
             return storage.remove(name);
         }
         let length = usize::try_from(file.len()?).unwrap_or(0);
@@ -58,6 +62,18 @@ impl Spares {
         storage.sync_dir()?;
         self.free().push(Spare { name: spare, length });
         Ok(())
+    }
+
+    /// Removes all spare files, and every file that is no longer used from now on.
+    pub(crate) fn discard(&self, storage: &dyn Storage) -> io::Result<()> {
+        self.is_discarding.store(true, Ordering::Release);
+        let free = std::mem::take(&mut *self.free());
+        free.iter().try_for_each(|spare| storage.remove(&spare.name))
+    }
+
+    /// Keeps files again.
+    pub(crate) fn keep(&self) {
+        self.is_discarding.store(false, Ordering::Release);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,8 +1,9 @@
-//! Marks: a batch is one round trip. A mark is forgotten by one statement that compares its nonce.
+//! Marks: a batch is one round trip. A mark is forgotten or erased by one statement that compares its nonce.
 
 use ichido_core::MarkKey;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use tokio_postgres::Row;
+use tokio_postgres::types::Json;
 
 use super::connections::Param;
 use super::maintain;
@@ -50,10 +51,24 @@ impl Postgres {
         let removed = self.server.connections.query(DOING, &self.server.sql.forget_mark, &params).await?;
         Ok(if removed.is_empty() { Forgotten::Gone } else { Forgotten::Removed })
     }
+
+    pub(super) async fn erase_marked(&self, seen: &mark::Record) -> Result<Erased> {
+        const DOING: &str = "erasing a mark in PostgreSQL";
+        let (index, erased) = (seen.key.index(), seen.erased());
+        let metadata = Json(&erased.metadata);
+        let params: [Param<'_>; 4] = [
+            &index.as_bytes().as_slice(),
+            &seen.nonce.as_bytes().as_slice(),
+            &erased.key.text().as_bytes(),
+            &metadata,
+        ];
+        let written = self.server.connections.query(DOING, &self.server.sql.erase_mark, &params).await?;
+        Ok(if written.is_empty() { Erased::Gone } else { Erased::Whole })
+    }
 }
 
 /// The key in a row.
 fn key(row: &Row) -> Result<MarkKey> {
     let text = String::from_utf8(column(row, "key")?).map_err(|cause| corrupt_column("key", cause))?;
-    MarkKey::new(text).map_err(|cause| corrupt_column("key", cause))
+    MarkKey::stored(text).map_err(|cause| corrupt_column("key", cause))
 }

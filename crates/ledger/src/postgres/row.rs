@@ -63,7 +63,7 @@ pub(super) fn corrupt_column(name: &'static str, cause: impl Into<BoxError>) -> 
 fn read(row: &Row) -> Result<Found, BoxError> {
     let text = |name| -> Result<String, BoxError> { Ok(String::from_utf8(row.try_get(name)?)?) };
     let number = |name| -> Result<u64, BoxError> { Ok(u64::try_from(row.try_get::<_, i64>(name)?)?) };
-    let key = Key::new(Scope::new(text("tenant")?, text("route")?), text("key")?)?;
+    let key = Key::stored(Scope::new(text("tenant")?, text("route")?), text("key")?)?;
     if key.index() != Index::from_bytes(fixed(row, "index")?) {
         return Err("the key does not match its index".into());
     }

@@ -1,8 +1,8 @@
 //! Marks: a batch is one pipeline of scripts, one per key.
 
-use ichido_core::MarkKey;
-use ichido_core::mark::{self, Forgotten, Mark};
-use ichido_core::rules::{self, Change};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
+use ichido_core::rules::{self, Change, Decision};
+use ichido_core::{MarkKey, Nonce, Timestamp};
 use redis::Cmd;
 
 use super::record::Reply;
@@ -39,24 +39,47 @@ impl Redis {
         Ok(reply.mark()?.filter(|record| reply.now < record.expires_at))
     }
 
-    /// Reads the mark, and removes it if it has not changed since. If it has, it is read once more: by then it is another
-    /// mark, or gone.
+    /// Removes the mark that was seen.
     pub(super) async fn remove_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         const DOING: &str = "forgetting a mark in Redis";
+        self.change_mark(seen, DOING, rules::forget_mark).await
+    }
+
+    /// Erases what callers wrote in the mark that was seen.
+    pub(super) async fn erase_marked(&self, seen: &mark::Record) -> Result<Erased> {
+        const DOING: &str = "erasing a mark in Redis";
+        self.change_mark(seen, DOING, rules::erase_mark).await
+    }
+
+    /// Reads the mark, and changes it if it has not changed since. If it has, it is read once more: by then it is another
+    /// mark, or gone.
+    async fn change_mark<A>(
+        &self,
+        seen: &mark::Record,
+        doing: &'static str,
+        decide: fn(Option<&mark::Record>, Nonce, Timestamp) -> Decision<A, mark::Record>,
+    ) -> Result<A> {
+        let name = self.mark_name(seen.key.index());
         for _ in 0..2 {
-            let reply = self.read_mark_value(&seen.key, DOING).await?;
-            let decision = rules::forget_mark(reply.mark()?.as_ref(), seen.nonce, reply.now);
-            if decision.change == Change::Keep {
-                return Ok(decision.result);
-            }
-            let script = &self.scripts.forget_mark;
-            let mut command = script.command(&self.mark_name(seen.key.index()), reply.value().len());
+            let reply = self.read_mark_value(&seen.key, doing).await?;
+            let decision = decide(reply.mark()?.as_ref(), seen.nonce, reply.now);
+            let (script, new) = match &decision.change {
+                Change::Keep => return Ok(decision.result),
+                Change::Remove => (&self.scripts.forget_mark, None),
+                Change::Put(record) => {
+                    (&self.scripts.erase_mark, Some((values::stored_mark(record)?, record.expires_at.0)))
+                }
+            };
+            let mut command = script.command(&name, 2 * reply.value().len() + 128);
             command.arg(reply.value());
-            if script.run(DOING, command).await?.succeeded() {
+            if let Some((value, expires_at)) = new {
+                command.arg(value).arg(expires_at);
+            }
+            if script.run(doing, command).await?.succeeded() {
                 return Ok(decision.result);
             }
         }
-        Err(Error::new(Kind::Contended, DOING))
+        Err(Error::new(Kind::Contended, doing))
     }
 
     async fn read_mark_value(&self, key: &MarkKey, doing: &'static str) -> Result<Reply> {

@@ -114,7 +114,7 @@ fn read_claim(value: &Bytes, whole: bool, expected: Option<&Key>) -> Result<Foun
     // A known key need not be hashed again.
     let key = match expected.filter(|key| fixed.is_of(key)) {
         Some(key) => key.clone(),
-        None => Key::new(Scope::new(fixed.tenant, fixed.route), fixed.key)?,
+        None => Key::stored(Scope::new(fixed.tenant, fixed.route), fixed.key)?,
     };
     let record = Record {
         key,
@@ -155,7 +155,7 @@ fn read_mark(value: &[u8]) -> Result<mark::Record, BoxError> {
     let (marked_at, expires_at) = (head.time()?, head.time()?);
     let event: Event<'_> = serde_json::from_slice(head.0)?;
     Ok(mark::Record {
-        key: MarkKey::new(event.key)?,
+        key: MarkKey::stored(event.key)?,
         nonce: event.nonce,
         marked_at,
         expires_at,

@@ -26,6 +26,7 @@ pub(super) struct Scripts {
     pub(super) sweep: LuaScript,
     pub(super) mark: LuaScript,
     pub(super) forget_mark: LuaScript,
+    pub(super) erase_mark: LuaScript,
 }
 
 impl Scripts {
@@ -42,6 +43,7 @@ impl Scripts {
             sweep: script(&[claim_head, include_str!("lua/sweep.lua")]),
             mark: script(&[include_str!("lua/mark.lua")]),
             forget_mark: script(&[include_str!("lua/forget_mark.lua")]),
+            erase_mark: script(&[include_str!("lua/erase_mark.lua")]),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use ichido_core::{DoubtReason, Outcome, Record, Settle, State, Timestamp, Token, mark, to_hex};
+use ichido_core::{
+    DoubtReason, MarkKey, Metadata, Nonce, Outcome, Record, Settle, State, Timestamp, Token, mark, to_hex,
+};
 use redis::Cmd;
 use serde::Serialize;
 
@@ -107,16 +109,24 @@ fn push_opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: 
 
 /// Adds the arguments of `mark.lua`: the retention, and what follows the mark's times.
 pub(super) fn mark(command: &mut Cmd, request: &mark::Request) -> Result<()> {
-    let event = Event {
-        key: Cow::Borrowed(request.key.text()),
-        nonce: request.nonce,
-        metadata: Cow::Borrowed(&request.metadata),
-    };
     let mut value = Vec::with_capacity(128);
-    json(&mut value, &event)?;
+    push_event(&mut value, &request.key, request.nonce, &request.metadata)?;
     // Redis does not accept a key that expires at once.
     command.arg(request.retention_ms.clamp(1, TIME_MAX)).arg(value);
     Ok(())
+}
+
+/// The value of a mark.
+pub(super) fn stored_mark(record: &mark::Record) -> Result<Vec<u8>> {
+    let mut value = vec![FORMAT];
+    number(&mut value, record.marked_at.0, TIME);
+    number(&mut value, record.expires_at.0, TIME);
+    push_event(&mut value, &record.key, record.nonce, &record.metadata)?;
+    Ok(value)
+}
+
+fn push_event(value: &mut Vec<u8>, key: &MarkKey, nonce: Nonce, metadata: &Metadata) -> Result<()> {
+    json(value, &Event { key: Cow::Borrowed(key.text()), nonce, metadata: Cow::Borrowed(metadata) })
 }
 
 fn buffer(record: &Record, tail: usize) -> Vec<u8> {

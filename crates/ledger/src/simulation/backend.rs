@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Clock, Key, Limits, MarkKey, Record, Resolution, Resolved, Settle, Settled,
     SteadyTime, Token,
@@ -201,6 +201,11 @@ impl Maintain for SimulatedLedger {
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         let (index, nonce) = (seen.key.index(), seen.nonce);
         self.ask(|reply| Call::ForgetMark { index, nonce, reply }).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        let (index, nonce) = (seen.key.index(), seen.nonce);
+        self.ask(|reply| Call::EraseMark { index, nonce, reply }).await
     }
 
     async fn sweep(&self, _limit: usize) -> Result<Swept> {

@@ -37,6 +37,13 @@ pub(super) enum Version {
 }
 
 impl Held {
+    fn key_text(&self) -> &str {
+        match self {
+            Held::Claim(record) => record.key.text(),
+            Held::Mark(record) => record.key.text(),
+        }
+    }
+
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         match self {
             Self::Claim(record) => matches!(record.phase(now), Phase::Expired { .. }),
@@ -141,6 +148,11 @@ impl Model {
                 self.apply(*key, decision.change, Held::Mark);
                 Answer::Forgotten(decision.result)
             }
+            Request::EraseMark { key, nonce } => {
+                let decision = rules::erase_mark(self.mark(*key), *nonce, now);
+                self.apply(*key, decision.change, Held::Mark);
+                Answer::Erased(decision.result)
+            }
         }
     }
 
@@ -224,7 +236,10 @@ impl Model {
 /// An expired record may be gone.
 fn matches(expected: Option<&Held>, found: Option<&Held>, now: Timestamp) -> bool {
     match found {
-        Some(_) => expected == found,
+        // Equal keys may differ in whether their text was erased.
+        Some(found) => {
+            expected.is_some_and(|expected| expected == found && expected.key_text() == found.key_text())
+        }
         None => expected.is_none_or(|held| held.is_expired(now)),
     }
 }

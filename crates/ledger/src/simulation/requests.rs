@@ -1,6 +1,6 @@
 //! What callers and operators ask of the store, and what they are answered.
 
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, MarkKey, Nonce, Record, Resolution, Resolved, Settle, Settled,
     Token,
@@ -50,6 +50,7 @@ pub(super) enum Request {
     Mark { marks: Vec<(usize, mark::Request)> },
     Remove { claims: Vec<(usize, Token)>, marks: Vec<(usize, Nonce)> },
     ForgetMark { key: usize, nonce: Nonce },
+    EraseMark { key: usize, nonce: Nonce },
 }
 
 /// An answer.
@@ -62,6 +63,7 @@ pub(super) enum Answer {
     Marked(Vec<Mark>),
     Removed,
     Forgotten(Forgotten),
+    Erased(Erased),
 }
 
 /// Where the answer will arrive.
@@ -74,6 +76,7 @@ pub(super) enum Pending {
     Mark(oneshot::Receiver<Result<Vec<Mark>>>),
     Remove(oneshot::Receiver<Result<()>>),
     ForgetMark(oneshot::Receiver<Result<Forgotten>>),
+    EraseMark(oneshot::Receiver<Result<Erased>>),
 }
 
 impl Request {
@@ -113,6 +116,10 @@ impl Request {
                 let (reply, pending) = oneshot::channel();
                 (Call::ForgetMark { index: keys.index(key), nonce, reply }, Pending::ForgetMark(pending))
             }
+            Self::EraseMark { key, nonce } => {
+                let (reply, pending) = oneshot::channel();
+                (Call::EraseMark { index: keys.index(key), nonce, reply }, Pending::EraseMark(pending))
+            }
         }
     }
 }
@@ -134,6 +141,7 @@ impl Pending {
             Self::Mark(pending) => take(pending, Answer::Marked),
             Self::Remove(pending) => take(pending, |()| Answer::Removed),
             Self::ForgetMark(pending) => take(pending, Answer::Forgotten),
+            Self::EraseMark(pending) => take(pending, Answer::Erased),
         }
     }
 }

@@ -57,7 +57,8 @@ impl Workload {
             74..80 => self.resolve(key, model, random),
             80..84 => self.adopt(keys, key, model, now, random),
             84..94 => marks(keys, random),
-            94..96 => forget_mark(keys, model, random),
+            94 => forget_mark(keys, model, random),
+            95 => erase_mark(keys, model, random),
             _ => remove(keys, model, random),
         };
         match self.recent.len() < REMEMBERED {
@@ -80,7 +81,7 @@ impl Workload {
     }
 
     fn resolve(&self, key: usize, model: &Model, random: &mut Random) -> Request {
-        let resolution = match random.below(5) {
+        let resolution = match random.below(6) {
             0 => Resolution::Done(self.outcome(random)),
             1 => Resolution::Absent,
             2 => Resolution::Release,
@@ -88,9 +89,10 @@ impl Workload {
                 Some(record) => Resolution::DoneAsSeen(Seen::of(record), self.outcome(random)),
                 None => Resolution::Absent,
             },
-            _ => {
+            end => {
                 let current = model.claim(key).filter(|_| !random.one_in(8)).map(|record| record.token);
-                Resolution::Forget(current.unwrap_or_else(|| Token::from_bytes(random.bytes())))
+                let token = current.unwrap_or_else(|| Token::from_bytes(random.bytes()));
+                if end == 4 { Resolution::Forget(token) } else { Resolution::Erase(token) }
             }
         };
         Request::Resolve { key, resolution }
@@ -201,10 +203,21 @@ fn remove(keys: &Keys, model: &Model, random: &mut Random) -> Request {
 
 /// Forgets a mark, mostly the one that there is.
 fn forget_mark(keys: &Keys, model: &Model, random: &mut Random) -> Request {
+    let (key, nonce) = some_mark(keys, model, random);
+    Request::ForgetMark { key, nonce }
+}
+
+/// Erases a mark, mostly the one that there is.
+fn erase_mark(keys: &Keys, model: &Model, random: &mut Random) -> Request {
+    let (key, nonce) = some_mark(keys, model, random);
+    Request::EraseMark { key, nonce }
+}
+
+fn some_mark(keys: &Keys, model: &Model, random: &mut Random) -> (usize, Nonce) {
     let key = keys.of_mark(random.below(keys.marks.len()));
     let nonce = match model.get(key).filter(|_| !random.one_in(8)) {
         Some(Held::Mark(record)) => record.nonce,
         Some(Held::Claim(_)) | None => Nonce::from_bytes(random.bytes()),
     };
-    Request::ForgetMark { key, nonce }
+    (key, nonce)
 }

@@ -11,7 +11,7 @@ use super::schema::in_schema;
 use crate::announcement::Announcement;
 use crate::repeats::{Repeats, RepeatsQuery};
 use crate::report::{CountedRecord, FoundRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
-use crate::store::{Error, Grain, Receipt, ReceiptEntry, Result, check_group_count};
+use crate::store::{ERASED_USER, Error, Grain, Receipt, ReceiptEntry, Result, check_group_count};
 
 pub(super) const OPERATION: &str = "querying what was counted";
 
@@ -170,6 +170,20 @@ pub(super) async fn announced(client: &Client, schema: &str, month: &str) -> Res
         Ok(Announcement { month: month.to_owned(), budget: get(row, 0)?, threshold })
     });
     announcements.collect()
+}
+
+pub(super) async fn count_user(client: &Client, schema: &str, user: &str) -> Result<u64> {
+    let sql = in_schema("SELECT count(*) FROM ichido.records WHERE user_id = $1::text", schema);
+    let rows = query_rows(client, &sql, &[&user]).await?;
+    rows.first().map_or(Ok(0), |row| get::<i64>(row, 0).map(i64::unsigned_abs))
+}
+
+pub(super) async fn erase_user(client: &Client, schema: &str, user: &str) -> Result<u64> {
+    let sql =
+        "WITH erased AS (UPDATE ichido.records SET user_id = $2::text WHERE user_id = $1::text RETURNING 1)
+               SELECT count(*) FROM erased";
+    let rows = query_rows(client, &in_schema(sql, schema), &[&user, &ERASED_USER]).await?;
+    rows.first().map_or(Ok(0), |row| get::<i64>(row, 0).map(i64::unsigned_abs))
 }
 
 pub(super) async fn note_announced(

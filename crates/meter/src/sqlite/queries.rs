@@ -204,6 +204,12 @@ pub(super) fn repeats(connection: &Connection, query: &RepeatsQuery) -> Result<R
     Ok(repeats)
 }
 
+pub(super) fn count_user(connection: &Connection, user: &str) -> Result<u64> {
+    let sql = "SELECT count(*) FROM records WHERE user_id = ?1";
+    let count = connection.query_row(sql, [user], |row| row.get::<_, i64>(0));
+    count.map(i64::unsigned_abs).map_err(|error| classify(OPERATION, error))
+}
+
 pub(super) fn announced(connection: &Connection, month: &str) -> Result<Vec<Announcement>> {
     let sql = "SELECT budget, threshold FROM budget_notices WHERE month = ?1";
     let mut statement = connection.prepare_cached(sql).map_err(|error| classify(OPERATION, error))?;

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::classify;
 use super::sum_of_money::SumOfMoney;
 use crate::announcement::Announcement;
-use crate::store::{Error, Grain, Result};
+use crate::store::{ERASED_USER, Error, Grain, Result};
 
 /// The version of the tables below.
 const VERSION: i32 = 1;
@@ -161,6 +161,17 @@ pub(super) fn note_announced(file: &Path, announcement: &Announcement, at: i64) 
         )
         .map(drop)
         .map_err(|error| classify("noting a notice about a budget", error))
+}
+
+/// Replaces the id of a user. Pages that had it are overwritten, and the log is emptied if no reader needs it.
+pub(super) fn erase_user(file: &Path, user: &str) -> Result<u64> {
+    let fail = |error| classify("erasing a user", error);
+    let connection = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "secure_delete", "ON").map_err(fail)?;
+    let sql = "UPDATE records SET user_id = ?2 WHERE user_id = ?1";
+    let erased = connection.execute(sql, [user, ERASED_USER]).map_err(fail)?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(fail)?;
+    Ok(erased as u64)
 }
 
 /// Checks that the tables can be read.

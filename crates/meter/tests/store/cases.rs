@@ -266,3 +266,19 @@ pub(crate) async fn database_keeps_its_grain(database: Database) {
     let Err(Error::Settings(line)) = opened else { panic!("{opened:?}") };
     assert!(line.contains("counts by event") && line.contains("model_day"), "{line}");
 }
+
+pub(crate) async fn erased_user_keeps_the_sums_and_is_not_counted_again(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
+    let of = |id: &str, user: &str| with(record(id, 1, 1, "0.5"), "/metadata/source_user_id", user);
+    let records = [of("a", "alice"), of("b", "alice"), of("c", "bob")];
+    meter.count("k", &records).await;
+    let before = meter.sum().await;
+    assert_eq!(meter.store.count_user("alice").await.unwrap(), 2);
+    assert_eq!(meter.store.erase_user("alice").await.unwrap(), 2);
+    assert_eq!((meter.store.count_user("alice").await.unwrap(), meter.sum().await), (0, before.clone()));
+    let users: Vec<_> = meter.sums(&[GroupBy::User]).await.into_iter().map(|sum| sum.user_id).collect();
+    assert_eq!(users, [Some("bob".to_owned()), Some("erased".to_owned())]);
+    assert_eq!(meter.count("k", &records).await, vec!["duplicate"; 3], "a repeat brings nothing back");
+    assert_eq!((meter.store.count_user("alice").await.unwrap(), meter.sum().await), (0, before));
+    assert_eq!(meter.store.erase_user("nobody").await.unwrap(), 0);
+}

@@ -61,4 +61,5 @@ on_every_database!(
     repeated_records_are_counted_by_month_and_app,
     statement_says_what_was_counted_later_and_what_was_replaced,
     budget_notice_is_remembered_once,
+    erased_user_keeps_the_sums_and_is_not_counted_again,
 );

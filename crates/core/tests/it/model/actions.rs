@@ -7,7 +7,7 @@ use stateright::{Model, Property};
 use super::promises;
 use super::world::{
     Call, Caller, End, GRANTS_MAX, LEASE_MS, Learned, Message, PastGrant, Progress, RecordedOutcome, Setting,
-    TokenId, Tokens, Verb, World, operators_outcome, outcome, token,
+    TokenId, Tokens, Verb, World, erased_outcome, operators_outcome, outcome, token,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,9 @@ impl Model for Setting {
         if world.resolutions_left > 0 {
             let done = Resolution::Done(operators_outcome());
             actions.extend([done, Resolution::Absent, Resolution::Release].map(Action::Resolve));
+            // Of another claim, an operator would have seen another token.
+            actions
+                .extend(world.record.as_ref().map(|record| Action::Resolve(Resolution::Erase(record.token))));
         }
     }
 
@@ -218,6 +221,14 @@ impl Setting {
                 world.recorded = Some(RecordedOutcome { outcome: outcome.clone(), token_id, at: world.now });
                 world.record = Some(without_unread_fields(record));
             }
+            (Change::Put(record), Resolution::Erase(_)) => {
+                // The effect stays recorded; from now on, retries learn that its outcome was not kept.
+                if let Some(recorded) = &mut world.recorded {
+                    recorded.outcome = erased_outcome();
+                }
+                world.record = Some(without_unread_fields(record));
+            }
+            (Change::Keep, Resolution::Erase(_)) => {}
             (Change::Remove, Resolution::Absent | Resolution::AbsentAsSeen(_) | Resolution::Release) => {
                 if let Some(old) = world.record.take() {
                     world.end_grant(&old, End::Resolved);

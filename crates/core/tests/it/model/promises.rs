@@ -5,7 +5,8 @@ use ichido_core::{Caller, Claim, ClaimRequest, Fingerprint, InDoubtPolicy, Phase
 use stateright::Property;
 
 use super::world::{
-    Call, End, Learned, PastGrant, Progress, Setting, TokenId, World, operators_outcome, outcome, token,
+    Call, End, Learned, PastGrant, Progress, Setting, TokenId, World, erased_outcome, operators_outcome,
+    outcome, token,
 };
 
 pub(crate) const NO_UNEXPLAINED_SECOND_EFFECT: &str = "no second effect unless doubt was reported";
@@ -102,7 +103,8 @@ fn applied_is_recorded(setting: &Setting, world: &World) -> bool {
         let expired = grant(world, token_id).end == Some(End::Expired);
         expired
             || world.recorded.as_ref().is_some_and(|recorded| {
-                let is_own = recorded.outcome == outcome(token_id) || recorded.outcome == operators_outcome();
+                let is_own =
+                    [outcome(token_id), operators_outcome(), erased_outcome()].contains(&recorded.outcome);
                 let is_expired = world.now >= recorded.at + setting.retention_ms;
                 is_expired || (recorded.token_id == token_id && is_own)
             })

@@ -225,3 +225,8 @@ pub(crate) fn outcome(token_id: TokenId) -> Outcome {
 pub(crate) fn operators_outcome() -> Outcome {
     Outcome::kept("operator")
 }
+
+/// What is left of an outcome that an operator erased.
+pub(crate) fn erased_outcome() -> Outcome {
+    Outcome::Tombstone("erased by an operator".to_owned())
+}

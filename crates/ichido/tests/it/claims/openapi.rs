@@ -6,7 +6,7 @@ use crate::serving::Serving;
 use ichido_testkit::required_env;
 
 /// Operations that may refuse a request that matches the document: a cursor is a string, but not every string is a valid
-/// cursor, a key may have been used before, no service can be asked about a claim of this API, and only a file: ledger can be verified and compacted.
+/// cursor, a key may have been used before, the key of an erased claim is reserved, no service can be asked about a claim of this API, and only a file: ledger can be verified and compacted.
 const SETTINGS: &str = r#"
 [[operations]]
 include-name = ["GET /v1/claims", "GET /v1/events"]
@@ -18,7 +18,11 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "422"]
 
 [[operations]]
 include-name = "POST /v1/claims"
-checks.positive_data_acceptance.expected-statuses = ["2xx", "409", "422"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409", "422"]
+
+[[operations]]
+include-name = ["POST /v1/claims/complete", "POST /v1/claims/doubt", "POST /v1/claims/renew", "POST /v1/claims/release", "POST /v1/events/check"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 
 [[operations]]
 include-name = ["POST /v1/ledger/verify", "POST /v1/ledger/compact"]

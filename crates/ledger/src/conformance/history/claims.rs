@@ -244,9 +244,10 @@ impl Remembered {
             (Phase::InDoubt, Resolution::Absent | Resolution::Release)
             | (Phase::Running, Resolution::Release) => None,
             (Phase::Done, Resolution::Forget(token)) if *token == self.token => None,
+            (Phase::Done, Resolution::Erase(token)) if *token == self.token => Some(self.erased()),
             (Phase::Running, Resolution::Done(_) | Resolution::Absent)
             | (Phase::Running | Phase::InDoubt, Resolution::DoneAsSeen(..) | Resolution::AbsentAsSeen(_))
-            | (Phase::Running | Phase::InDoubt, Resolution::Forget(_))
+            | (Phase::Running | Phase::InDoubt, Resolution::Forget(_) | Resolution::Erase(_))
             | (Phase::Done | Phase::Over, _) => {
                 return (Expected::Resolved(Resolved::Refused(self.standing(phase))), State(Some(self)));
             }
@@ -260,6 +261,14 @@ impl Remembered {
 
     fn done(self, outcome: &Outcome, now: TimeWindow) -> Remembered {
         Remembered { state: RememberedState::Done { outcome: outcome.clone(), at: now }, ..self }
+    }
+
+    fn erased(self) -> Remembered {
+        let RememberedState::Done { at, .. } = self.state else {
+            unreachable!("only what is done is erased")
+        };
+        let outcome = Outcome::Tombstone("erased by an operator".to_owned());
+        Remembered { state: RememberedState::Done { outcome, at }, ..self }
     }
 
     fn outcome(&self) -> Outcome {

@@ -114,6 +114,10 @@ impl Client {
                         Some(token) => Resolution::Forget(token),
                         None => return Ok(()),
                     },
+                    OperatorAction::Erase => match self.shared.last_grant(key) {
+                        Some(token) => Resolution::Erase(token),
+                        None => return Ok(()),
+                    },
                 };
                 self.ledger.resolve(key, &action).await.map(drop)
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Clock, Index, Key, MarkKey, Record, Resolution, Resolved, Settle, Settled,
     SystemClock, Token,
@@ -194,6 +194,10 @@ impl Maintain for Recorded {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         self.backend.forget_mark(seen).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        self.backend.erase_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -111,6 +111,7 @@ pub enum OperatorAction {
     AbsentAsSeen,
     Release,
     Forget,
+    Erase,
 }
 
 impl Workload {
@@ -159,6 +160,7 @@ impl Action {
                         OperatorAction::AbsentAsSeen,
                         OperatorAction::Release,
                         OperatorAction::Forget,
+                        OperatorAction::Erase,
                     ],
                 );
                 Action::Resolve { key, action }

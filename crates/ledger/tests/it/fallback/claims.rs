@@ -118,3 +118,27 @@ async fn completed_claim_can_be_forgotten_during_an_outage_and_before_it() {
     scene.recovery().await;
     granted(&scene.other, &scene.other.request(during)).await;
 }
+
+/// An erased claim is not replayed by the mirror, and does not run again either. What the primary does not have yet is not
+/// erased.
+#[tokio::test]
+async fn erased_claim_stays_erased_during_the_next_outage() {
+    let scene = Scene::open(SHORT).await;
+    let complete = async |key: &ichido_core::Key| {
+        let (grant, _) = granted(&scene.ledger, &scene.ledger.request(key.clone())).await;
+        let settled = scene.ledger.complete(key, grant.token, Outcome::kept("secret")).await.unwrap();
+        assert_eq!(settled, Settled::Applied);
+        grant.token
+    };
+    let (before, during) = (key(), key());
+    let token = complete(&before).await;
+    assert_eq!(scene.ledger.erase(&before, token).await.unwrap(), Resolved::Applied);
+    scene.outage().await;
+    let answer = ask(&scene.ledger, &before).await;
+    assert!(answer.degraded && matches!(answer.claim, Claim::Done(Outcome::Tombstone(_))), "{answer:?}");
+    let token = complete(&during).await;
+    assert!(scene.ledger.erase(&during, token).await.is_err(), "it is not in the primary yet");
+    scene.recovery().await;
+    assert_eq!(ask(&scene.ledger, &during).await.claim, Claim::Done(Outcome::kept("secret")));
+    assert_eq!(scene.ledger.erase(&during, token).await.unwrap(), Resolved::Applied);
+}

@@ -1,6 +1,6 @@
 //! Events during an outage.
 
-use ichido_core::mark::{Forgotten, Mark};
+use ichido_core::mark::{Erased, Forgotten, Mark};
 use ichido_core::{Metadata, mark};
 use ichido_ledger::MarkQuery;
 
@@ -124,6 +124,21 @@ async fn event_that_was_forgotten_is_new_during_the_next_outage() {
     for event in [&own, &others] {
         assert!(is_new(&ask(&scene.ledger, event).await));
     }
+}
+
+/// An erased event stays marked, also in the mirror that answers during the next outage.
+#[tokio::test]
+async fn erased_event_is_not_new_during_the_next_outage() {
+    let scene = Scene::open(LONG).await;
+    let (own, pending) = (event(), event());
+    assert!(is_new(&ask(&scene.ledger, &own).await));
+    let seen = scene.ledger.get_mark(&own).await.unwrap().expect("it is marked");
+    assert_ne!(scene.ledger.erase_mark(&seen).await.unwrap(), Erased::Gone);
+    scene.outage().await;
+    assert!(!is_new(&ask(&scene.ledger, &own).await));
+    assert!(is_new(&ask(&scene.ledger, &pending).await));
+    let seen = scene.ledger.get_mark(&pending).await.unwrap().expect("it is pending");
+    assert!(scene.ledger.erase_mark(&seen).await.is_err(), "it is not in the primary yet");
 }
 
 /// Local events are listed first, page by page, then those of the primary.

@@ -106,6 +106,9 @@ fn describe_call(call: &ClaimCall) -> String {
         ClaimCall::Resolve(Resolution::Forget(token)) => {
             format!("operator: forget token {}", short(token.as_bytes()))
         }
+        ClaimCall::Resolve(Resolution::Erase(token)) => {
+            format!("operator: erase token {}", short(token.as_bytes()))
+        }
         ClaimCall::Settle(token, action) => {
             let action = match action {
                 Settle::Renew { lease_ms } => format!("renew for {lease_ms} ms"),

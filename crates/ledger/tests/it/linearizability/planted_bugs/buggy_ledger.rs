@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ichido_core::mark::{self, Forgotten, Mark};
+use ichido_core::mark::{self, Erased, Forgotten, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Fingerprint, Grant, InDoubtPolicy, Index, Key, MarkKey, Nonce, Outcome,
     Record, Resolution, Resolved, Settle, Settled, SystemClock, SystemEntropy, Token,
@@ -210,6 +210,10 @@ impl Maintain for BuggyLedger {
 
     async fn forget_mark(&self, seen: &mark::Record) -> Result<Forgotten> {
         self.memory.forget_mark(seen).await
+    }
+
+    async fn erase_mark(&self, seen: &mark::Record) -> Result<Erased> {
+        self.memory.erase_mark(seen).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
