@@ -2,9 +2,11 @@
 
 mod bounds;
 mod origins;
+mod parse;
 mod resolve;
 mod routes;
 mod secrets;
+mod signature;
 mod tenant;
 
 use std::net::SocketAddr;
@@ -165,6 +167,9 @@ pub struct Raw {
     /// Webhook secrets of Stripe, separated by commas. They override those of the routes.
     #[schemars(extend("x-env" = "STRIPE_WEBHOOK_SECRET", "x-env-only" = true, "x-never-empty" = true))]
     stripe_webhook_secret: Option<Secret>,
+    /// Secrets of Standard Webhooks (`whsec_…`, or `whpk_…` for Ed25519), separated by commas. They override those of the routes.
+    #[schemars(extend("x-env" = "STANDARD_WEBHOOKS_SECRET", "x-env-only" = true, "x-never-empty" = true))]
+    standard_webhooks_secret: Option<Secret>,
     /// `Authorization` of the requests that ask the service about effects in doubt (`resolve` of a route).
     #[schemars(extend("x-env" = "ICHIDO_RESOLVE_AUTHORIZATION", "x-env-only" = true, "x-never-empty" = true))]
     resolve_authorization: Option<Secret>,
@@ -206,6 +211,7 @@ impl Default for Raw {
             slack_signing_secret: None,
             github_webhook_secret: None,
             stripe_webhook_secret: None,
+            standard_webhooks_secret: None,
             resolve_authorization: None,
             routes: None,
         }
@@ -225,6 +231,7 @@ impl Settings {
             slack: raw.slack_signing_secret,
             github: raw.github_webhook_secret,
             stripe: raw.stripe_webhook_secret,
+            standard_webhooks: raw.standard_webhooks_secret,
         };
         let shared = Shared {
             is_auto: raw.tenant.as_deref().is_none_or(|tenant| tenant == "auto"),
@@ -427,7 +434,10 @@ mod tests {
             ("[[routes]]\nmode = \"watch\"", "gateway.routes[0].mode"),
             ("[[routes]]\nin_flight = \"queue\"", "gateway.routes[0].in_flight"),
             ("[[routes]]\nlease_ms = 0", "gateway.routes[0].lease_ms"),
-            ("[[routes]]\npreset = \"slack\"", "slack-events, github, stripe-events, cloudevents"),
+            (
+                "[[routes]]\npreset = \"slack\"",
+                "slack-events, github, stripe-events, standard-webhooks, cloudevents",
+            ),
             (
                 "[[routes]]\npreset = \"github\"\nslack_signing_secret = \"hunter2\"",
                 "routes[0].slack_signing_secret",

@@ -58,7 +58,7 @@ pub use question::{
 pub use request_body::{Progress, RequestBody};
 pub use response_body::ResponseBody;
 pub use rules::{ContentRule, FingerprintRule, InFlight, Match, Route, Rules, SimilarRule};
-pub use signature::{Scheme, Secret, Signature};
+pub use signature::{Algorithm, Encoding, Scheme, Secret, Signature, SignatureRule, SignedText};
 pub use spans::{
     ActiveSpan, Attribute, AttributeValue, CallSpan, Span, SpanEvent, SpanKind, SpanSink, Tracer,
 };

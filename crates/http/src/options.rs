@@ -29,6 +29,8 @@ macro_rules! options {
     };
 }
 
+pub(crate) use options;
+
 options! {
     /// Whether the rules of a route are enforced.
     Mode {
@@ -136,6 +138,8 @@ options! {
         GitHub = "github",
         /// Stripe webhooks.
         StripeEvents = "stripe-events",
+        /// Standard Webhooks, from any sender.
+        StandardWebhooks = "standard-webhooks",
         /// CloudEvents over HTTP, from any sender.
         CloudEvents = "cloudevents",
     }

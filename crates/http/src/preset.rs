@@ -48,7 +48,7 @@ impl Preset {
                 content: vec![slack_file()],
                 ..route
             },
-            Self::GitHub | Self::StripeEvents | Self::CloudEvents => route,
+            Self::GitHub | Self::StripeEvents | Self::StandardWebhooks | Self::CloudEvents => route,
         }
     }
 
@@ -58,6 +58,7 @@ impl Preset {
             Self::SlackEvents => Some(Scheme::Slack),
             Self::GitHub => Some(Scheme::GitHub),
             Self::StripeEvents => Some(Scheme::Stripe),
+            Self::StandardWebhooks => Some(Scheme::StandardWebhooks),
             Self::CloudEvents => None,
         }
     }
@@ -67,6 +68,7 @@ impl Preset {
             Self::SlackEvents => &["json:/event_id", "template:{/event/files/0/id}_{/event/ts}"],
             Self::GitHub => &["header:X-GitHub-Delivery"],
             Self::StripeEvents => &["json:/id"],
+            Self::StandardWebhooks => &["header:webhook-id"],
             Self::CloudEvents => &["cloudevents"],
         };
         texts.iter().filter_map(|text| text.parse().ok()).collect()
@@ -77,8 +79,8 @@ impl Preset {
         match self {
             // Three retries within six minutes, and an hour later if delayed events are enabled.
             Self::SlackEvents => 6 * HOUR,
-            // GitHub redelivers on request, and Stripe retries by itself, for three days.
-            Self::GitHub | Self::StripeEvents => 4 * DAY,
+            // GitHub redelivers on request, and Stripe and OpenAI retry by themselves, for three days.
+            Self::GitHub | Self::StripeEvents | Self::StandardWebhooks => 4 * DAY,
             // The specification sets no limit.
             Self::CloudEvents => DAY,
         }
@@ -123,13 +125,15 @@ mod tests {
         assert_eq!(keys(Preset::SlackEvents), ["json:/event_id", "template:{/event/files/0/id}_{/event/ts}"]);
         assert_eq!(keys(Preset::GitHub), ["header:x-github-delivery"]);
         assert_eq!(keys(Preset::StripeEvents), ["json:/id"]);
+        assert_eq!(keys(Preset::StandardWebhooks), ["header:webhook-id"]);
         assert_eq!(keys(Preset::CloudEvents), ["cloudevents"]);
     }
 
     #[test]
     fn the_error_for_an_unknown_preset_lists_the_known_ones() {
         let message = "slack".parse::<Preset>().unwrap_err().to_string();
-        assert_eq!(message, "\"slack\" is not one of: slack-events, github, stripe-events, cloudevents");
+        let known = "slack-events, github, stripe-events, standard-webhooks, cloudevents";
+        assert_eq!(message, format!("\"slack\" is not one of: {known}"));
     }
 
     fn slack_event(body: &str) -> Vec<(String, String)> {

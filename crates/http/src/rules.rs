@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_different_spelling_of_a_signed_path_is_detected() {
-        let signature = Signature::new(Scheme::GitHub, Secret::new("s").into_iter().collect());
+        let signature = Signature::new(Scheme::GitHub, &[Secret::new("s").unwrap()]).unwrap();
         let signed = |text: &str| Route {
             matches: text.parse().unwrap(),
             signature: signature.clone(),

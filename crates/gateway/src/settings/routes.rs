@@ -2,8 +2,6 @@
 //! does not say the defaults.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ichido_core::Limits;
@@ -12,8 +10,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::origins::Origins;
+use super::parse::{parse, word};
 use super::resolve::{Context, RawResolve, TenantKind};
 use super::secrets::{RawSecrets, Secrets, signature};
+use super::signature::RawSignature;
 use ichido_ledger::CONTENT_KEYS_MAX;
 use ichido_serve::RawSimilar;
 use ichido_settings::{Invalid, OneOrMany, Secret};
@@ -22,7 +22,8 @@ use ichido_settings::{Invalid, OneOrMany, Secret};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRoute {
-    /// Other defaults for the events of one sender: `slack-events`, `github`, `stripe-events` or `cloudevents`.
+    /// Other defaults for the events of one sender: `slack-events`, `github`, `stripe-events`, `standard-webhooks` or
+    /// `cloudevents`.
     preset: Option<String>,
     /// With `preset = "slack-events"`: the signing secrets. `SLACK_SIGNING_SECRET` overrides them.
     slack_signing_secret: Option<RawSecrets>,
@@ -30,6 +31,11 @@ pub(super) struct RawRoute {
     github_webhook_secret: Option<RawSecrets>,
     /// With `preset = "stripe-events"`: the webhook secrets. `STRIPE_WEBHOOK_SECRET` overrides them.
     stripe_webhook_secret: Option<RawSecrets>,
+    /// With `preset = "standard-webhooks"`: the secrets, `whsec_…`, or `whpk_…` for Ed25519. `STANDARD_WEBHOOKS_SECRET`
+    /// overrides them.
+    standard_webhooks_secret: Option<RawSecrets>,
+    /// How a sender without such a preset signs its requests.
+    signature: Option<RawSignature>,
     /// Methods and path: `*` matches one segment, `**` the rest. Default: `POST,PATCH /**`.
     r#match: Option<String>,
     /// `gateway`: the rule of `gateway.tenant`; or `none`.
@@ -177,10 +183,15 @@ impl RawRoute {
             )
         });
         let kind = self.fingerprint.as_deref();
-        let given = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
+        let given = [
+            self.slack_signing_secret,
+            self.github_webhook_secret,
+            self.stripe_webhook_secret,
+            self.standard_webhooks_secret,
+        ];
         Ok(Route {
             preset,
-            signature: signature(&name, preset, given, shared.secrets)?,
+            signature: signature(&name, preset, (given, self.signature), shared.secrets)?,
             unclaimed: base.unclaimed,
             metadata: base.metadata,
             tenant,
@@ -261,14 +272,6 @@ fn fingerprint(
             Err(Invalid::new(name("fingerprint"), format!("is {other:?}; expected raw, json or none")))
         }
     }
-}
-
-fn parse<T: FromStr<Err: fmt::Display>>(name: &str, text: &str) -> Result<T, Invalid> {
-    text.parse().map_err(|error: T::Err| Invalid::new(name, error.to_string()))
-}
-
-fn word<T: FromStr<Err: fmt::Display>>(name: &str, text: Option<&str>, default: T) -> Result<T, Invalid> {
-    text.map_or(Ok(default), |text| parse(name, text))
 }
 
 #[cfg(test)]
@@ -363,7 +366,9 @@ mod tests {
         assert_eq!(slack.in_flight, InFlight::Wait(Duration::from_millis(2500)));
         assert_eq!((slack.outage, slack.server_errors), (Outage::Fallback, Some(ServerErrors::Doubt)));
         assert_eq!(slack.fingerprint, FingerprintRule::None);
-        for (preset, days) in [("github", 4), ("stripe-events", 4), ("cloudevents", 1)] {
+        for (preset, days) in
+            [("github", 4), ("stripe-events", 4), ("standard-webhooks", 4), ("cloudevents", 1)]
+        {
             let route = route(&format!("preset = {preset:?}\n"));
             assert_eq!(route.retention, Duration::from_secs(days * 86_400), "{preset}");
             assert!(route.required && route.signature.is_none(), "{preset}");
@@ -385,7 +390,7 @@ mod tests {
         assert_eq!(route.fingerprint, FingerprintRule::Raw);
         assert_eq!(route.server_errors, Some(ServerErrors::Release));
         assert!(route.tenant.is_none() && route.unclaimed.is_some());
-        assert_eq!(route.signature.as_ref().map(Signature::scheme), Some(Scheme::Slack));
+        assert_eq!(route.signature.as_ref().map(Signature::scheme), Some(&Scheme::Slack));
         assert!(!format!("{route:?}").contains("hunter2"));
     }
 

@@ -7,6 +7,7 @@ use ichido_http::{Preset, Route, Scheme, Secret, Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
+use super::signature::RawSignature;
 use ichido_settings::{Invalid, OneOrMany};
 
 /// Where the secrets of a signature scheme are set.
@@ -17,7 +18,7 @@ struct Setting {
     variable: &'static str,
 }
 
-const SETTINGS: [Setting; 3] = [
+const SETTINGS: [Setting; 4] = [
     Setting {
         scheme: Scheme::Slack,
         preset: Preset::SlackEvents,
@@ -35,6 +36,12 @@ const SETTINGS: [Setting; 3] = [
         preset: Preset::StripeEvents,
         field: "stripe_webhook_secret",
         variable: "STRIPE_WEBHOOK_SECRET",
+    },
+    Setting {
+        scheme: Scheme::StandardWebhooks,
+        preset: Preset::StandardWebhooks,
+        field: "standard_webhooks_secret",
+        variable: "STANDARD_WEBHOOKS_SECRET",
     },
 ];
 
@@ -63,6 +70,7 @@ pub(super) struct Secrets {
     pub(super) slack: Option<ichido_settings::Secret>,
     pub(super) github: Option<ichido_settings::Secret>,
     pub(super) stripe: Option<ichido_settings::Secret>,
+    pub(super) standard_webhooks: Option<ichido_settings::Secret>,
 }
 
 impl Secrets {
@@ -71,6 +79,7 @@ impl Secrets {
             Preset::SlackEvents => self.slack.as_ref(),
             Preset::GitHub => self.github.as_ref(),
             Preset::StripeEvents => self.stripe.as_ref(),
+            Preset::StandardWebhooks => self.standard_webhooks.as_ref(),
             Preset::CloudEvents => None,
         }
     }
@@ -87,44 +96,52 @@ impl fmt::Debug for RawSecrets {
 pub(super) fn signature(
     name: &dyn Fn(&str) -> String,
     preset: Option<Preset>,
-    raw: [Option<RawSecrets>; SETTINGS.len()],
+    (raw, rule): ([Option<RawSecrets>; SETTINGS.len()], Option<RawSignature>),
     environment: &Secrets,
 ) -> Result<Option<Signature>, Invalid> {
     let mut signature = None;
     for (setting, given) in SETTINGS.into_iter().zip(raw) {
         let field = name(setting.field);
         if preset == Some(setting.preset) {
-            let variable = (setting.variable, environment.of(setting.preset));
-            signature = Signature::new(setting.scheme, secrets(variable, field, given)?);
+            let (name, secrets) = match (environment.of(setting.preset), given) {
+                (Some(given), _) => {
+                    let secrets = given.expose().split(',').map(|secret| secret.trim().to_owned());
+                    (setting.variable.to_owned(), RawSecrets(OneOrMany(secrets.collect())))
+                }
+                (None, Some(given)) => (field, given),
+                (None, None) => continue,
+            };
+            let secrets = given_secrets(&name, secrets)?;
+            signature = Signature::new(setting.scheme, &secrets)
+                .map_err(|error| Invalid::new(&name, error.to_string()))?;
         } else if given.is_some() {
             let wanted = setting.preset.as_str();
             return Err(Invalid::new(field, format!("goes with preset = {wanted:?}")));
         }
     }
-    Ok(signature)
+    match rule {
+        None => Ok(signature),
+        Some(_) if SETTINGS.iter().any(|setting| preset == Some(setting.preset)) => {
+            let problem = "goes with routes whose preset does not know how requests are signed";
+            Err(Invalid::new(name("signature"), problem))
+        }
+        Some(rule) => rule.check(&name("signature")),
+    }
 }
 
-fn secrets(
-    (variable, given): (&str, Option<&ichido_settings::Secret>),
-    field: String,
-    raw: Option<RawSecrets>,
+/// Checks the secrets of a setting.
+pub(super) fn given_secrets(
+    name: &str,
+    RawSecrets(OneOrMany(given)): RawSecrets,
 ) -> Result<Vec<Secret>, Invalid> {
-    let (name, given) = match (given, raw) {
-        (Some(given), _) => {
-            let secrets = given.expose().split(',').map(|secret| secret.trim().to_owned());
-            (variable.to_owned(), secrets.collect())
-        }
-        (None, Some(RawSecrets(OneOrMany(given)))) => (field, given),
-        (None, None) => return Ok(Vec::new()),
-    };
-    let empty = || Invalid::new(&name, "is empty; leave it out, or give it a value");
+    let empty = || Invalid::new(name, "is empty; leave it out, or give it a value");
     if given.is_empty() {
         return Err(empty());
     }
     let secret = |given: String| {
         // A line break at its end comes from a file, and no request would ever fit.
         if given.chars().any(char::is_control) {
-            return Err(Invalid::new(&name, "contains a line break or another control character"));
+            return Err(Invalid::new(name, "contains a line break or another control character"));
         }
         Secret::new(given).ok_or_else(empty)
     };
@@ -153,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_secret_of_the_file_is_not_printed() {
-        let github = || [None, raw(&["hunter2\n"]), None];
-        assert_eq!(format!("{:?}", github()), "[None, Some(RawSecrets(…)), None]");
+        let github = || ([None, raw(&["hunter2\n"]), None, None], None);
+        assert_eq!(format!("{:?}", github().0), "[None, Some(RawSecrets(…)), None, None]");
         let name = |field: &str| format!("gateway.routes[0].{field}");
         let broken =
             signature(&name, Some(Preset::GitHub), github(), &Secrets::default()).unwrap_err().to_string();
@@ -169,13 +186,29 @@ mod tests {
     }
 
     #[test]
+    fn secrets_of_standard_webhooks_have_a_form() {
+        let name = |field: &str| field.to_owned();
+        let check = |secret: &str| {
+            let given = [None, None, None, raw(&[secret])];
+            signature(&name, Some(Preset::StandardWebhooks), (given, None), &Secrets::default())
+        };
+        assert!(check("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap().is_some());
+        assert!(check("whpk_PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=").unwrap().is_some());
+        for wrong in ["whsec_", "whsec_hunter2!", "whpk_aHVudGVyMg=="] {
+            let message = check(wrong).unwrap_err().to_string();
+            assert_eq!(message, "standard_webhooks_secret: is neither whsec_<base64> nor whpk_<base64>");
+        }
+    }
+
+    #[test]
     fn a_preset_may_have_several_secrets() {
         let name = |field: &str| field.to_owned();
         let stripe = |secrets: &[&str]| {
-            signature(&name, Some(Preset::StripeEvents), [None, None, raw(secrets)], &Secrets::default())
+            let given = [None, None, raw(secrets), None];
+            signature(&name, Some(Preset::StripeEvents), (given, None), &Secrets::default())
         };
         for secrets in [&["whsec_1"][..], &["whsec_1", "whsec_2"]] {
-            assert_eq!(stripe(secrets).unwrap().unwrap().scheme(), Scheme::Stripe);
+            assert_eq!(stripe(secrets).unwrap().unwrap().scheme(), &Scheme::Stripe);
         }
         for secrets in [&[][..], &["whsec_1", ""]] {
             let refused = stripe(secrets).unwrap_err().to_string();

@@ -252,7 +252,7 @@ async fn retries_wait_for_the_first_response_and_the_claim_has_metadata(store: S
 const SECRET: &str = "shhh";
 
 fn checked_by(scheme: Scheme) -> Option<Signature> {
-    Signature::new(scheme, Secret::new(SECRET).into_iter().collect())
+    Signature::new(scheme, &[Secret::new(SECRET).unwrap()]).unwrap()
 }
 
 fn signed_route() -> Route {
