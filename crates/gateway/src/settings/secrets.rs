@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ichido_http::{Preset, Route, Scheme, Secret, Signature};
+use ichido_http::{Preset, Route, Secret, Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
@@ -12,33 +12,20 @@ use ichido_settings::{Invalid, OneOrMany};
 
 /// Where the secrets of a signature scheme are set.
 struct Setting {
-    scheme: Scheme,
     preset: Preset,
     field: &'static str,
     variable: &'static str,
 }
 
 const SETTINGS: [Setting; 4] = [
+    Setting { preset: Preset::SlackEvents, field: "slack_signing_secret", variable: "SLACK_SIGNING_SECRET" },
+    Setting { preset: Preset::GitHub, field: "github_webhook_secret", variable: "GITHUB_WEBHOOK_SECRET" },
     Setting {
-        scheme: Scheme::Slack,
-        preset: Preset::SlackEvents,
-        field: "slack_signing_secret",
-        variable: "SLACK_SIGNING_SECRET",
-    },
-    Setting {
-        scheme: Scheme::GitHub,
-        preset: Preset::GitHub,
-        field: "github_webhook_secret",
-        variable: "GITHUB_WEBHOOK_SECRET",
-    },
-    Setting {
-        scheme: Scheme::Stripe,
         preset: Preset::StripeEvents,
         field: "stripe_webhook_secret",
         variable: "STRIPE_WEBHOOK_SECRET",
     },
     Setting {
-        scheme: Scheme::StandardWebhooks,
         preset: Preset::StandardWebhooks,
         field: "standard_webhooks_secret",
         variable: "STANDARD_WEBHOOKS_SECRET",
@@ -112,8 +99,8 @@ pub(super) fn signature(
                 (None, None) => continue,
             };
             let secrets = given_secrets(&name, secrets)?;
-            signature = Signature::new(setting.scheme, &secrets)
-                .map_err(|error| Invalid::new(&name, error.to_string()))?;
+            let verified = setting.preset.scheme().map(|scheme| Signature::new(scheme, &secrets)).transpose();
+            signature = verified.map_err(|error| Invalid::new(&name, error.to_string()))?.flatten();
         } else if given.is_some() {
             let wanted = setting.preset.as_str();
             return Err(Invalid::new(field, format!("goes with preset = {wanted:?}")));
@@ -162,6 +149,8 @@ pub fn unchecked(route: &Route) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use ichido_http::Scheme;
+
     use super::*;
 
     fn raw(secrets: &[&str]) -> Option<RawSecrets> {

@@ -129,7 +129,7 @@ fn with_tables(page: &str) -> String {
         filled.push_str(&format!("<!-- settings: {section} -->\n{table}{END}{rest}"));
         sections += 1;
     }
-    assert_eq!(sections, 16);
+    assert_eq!(sections, 17);
     filled
 }
 
