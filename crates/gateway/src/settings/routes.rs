@@ -189,9 +189,13 @@ impl RawRoute {
             self.stripe_webhook_secret,
             self.standard_webhooks_secret,
         ];
+        let of_preset = signature(&name, preset, given, shared.secrets)?;
         Ok(Route {
             preset,
-            signature: signature(&name, preset, (given, self.signature), shared.secrets)?,
+            signature: match self.signature {
+                Some(rule) => rule.check(&name("signature"), preset)?,
+                None => of_preset,
+            },
             unclaimed: base.unclaimed,
             metadata: base.metadata,
             tenant,

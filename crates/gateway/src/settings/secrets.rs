@@ -7,7 +7,6 @@ use ichido_http::{Preset, Route, Secret, Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::signature::RawSignature;
 use ichido_settings::{Invalid, OneOrMany};
 
 /// Where the secrets of a signature scheme are set.
@@ -83,7 +82,7 @@ impl fmt::Debug for RawSecrets {
 pub(super) fn signature(
     name: &dyn Fn(&str) -> String,
     preset: Option<Preset>,
-    (raw, rule): ([Option<RawSecrets>; SETTINGS.len()], Option<RawSignature>),
+    raw: [Option<RawSecrets>; SETTINGS.len()],
     environment: &Secrets,
 ) -> Result<Option<Signature>, Invalid> {
     let mut signature = None;
@@ -106,14 +105,7 @@ pub(super) fn signature(
             return Err(Invalid::new(field, format!("goes with preset = {wanted:?}")));
         }
     }
-    match rule {
-        None => Ok(signature),
-        Some(_) if SETTINGS.iter().any(|setting| preset == Some(setting.preset)) => {
-            let problem = "goes with routes whose preset does not know how requests are signed";
-            Err(Invalid::new(name("signature"), problem))
-        }
-        Some(rule) => rule.check(&name("signature")),
-    }
+    Ok(signature)
 }
 
 /// Checks the secrets of a setting.
@@ -159,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_secret_of_the_file_is_not_printed() {
-        let github = || ([None, raw(&["hunter2\n"]), None, None], None);
-        assert_eq!(format!("{:?}", github().0), "[None, Some(RawSecrets(…)), None, None]");
+        let github = || [None, raw(&["hunter2\n"]), None, None];
+        assert_eq!(format!("{:?}", github()), "[None, Some(RawSecrets(…)), None, None]");
         let name = |field: &str| format!("gateway.routes[0].{field}");
         let broken =
             signature(&name, Some(Preset::GitHub), github(), &Secrets::default()).unwrap_err().to_string();
@@ -179,7 +171,7 @@ mod tests {
         let name = |field: &str| field.to_owned();
         let check = |secret: &str| {
             let given = [None, None, None, raw(&[secret])];
-            signature(&name, Some(Preset::StandardWebhooks), (given, None), &Secrets::default())
+            signature(&name, Some(Preset::StandardWebhooks), given, &Secrets::default())
         };
         assert!(check("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap().is_some());
         assert!(check("whpk_PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=").unwrap().is_some());
@@ -194,7 +186,7 @@ mod tests {
         let name = |field: &str| field.to_owned();
         let stripe = |secrets: &[&str]| {
             let given = [None, None, raw(secrets), None];
-            signature(&name, Some(Preset::StripeEvents), (given, None), &Secrets::default())
+            signature(&name, Some(Preset::StripeEvents), given, &Secrets::default())
         };
         for secrets in [&["whsec_1"][..], &["whsec_1", "whsec_2"]] {
             assert_eq!(stripe(secrets).unwrap().unwrap().scheme(), &Scheme::Stripe);

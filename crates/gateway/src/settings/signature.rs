@@ -1,6 +1,6 @@
 //! `signature = { … }` of a route: how a sender without a preset signs its requests.
 
-use ichido_http::{Algorithm, Encoding, Scheme, Signature, SignatureRule};
+use ichido_http::{Algorithm, Encoding, Preset, Scheme, Signature, SignatureRule};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -29,7 +29,11 @@ pub(super) struct RawSignature {
 }
 
 impl RawSignature {
-    pub(super) fn check(self, name: &str) -> Result<Option<Signature>, Invalid> {
+    pub(super) fn check(self, name: &str, preset: Option<Preset>) -> Result<Option<Signature>, Invalid> {
+        if let Some(preset) = preset.filter(|preset| preset.scheme().is_some()) {
+            let problem = format!("preset {:?} already says how requests are signed", preset.as_str());
+            return Err(Invalid::new(name, problem));
+        }
         let field = |field: &str| format!("{name}.{field}");
         let header = |of: &str, text: &str| {
             text.parse().map_err(|_| Invalid::new(field(of), format!("{text:?} is not the name of a header")))
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str) -> Result<Option<Signature>, Invalid> {
-        toml::from_str::<RawSignature>(text).unwrap().check("gateway.routes[0].signature")
+        toml::from_str::<RawSignature>(text).unwrap().check("gateway.routes[0].signature", None)
     }
 
     #[test]
@@ -80,6 +84,15 @@ mod tests {
              signed = \"{{X-Signature-Timestamp}}{{body}}\"\ntimestamp = \"X-Signature-Timestamp\"\n"
         );
         assert!(check(&discord).unwrap().is_some());
+    }
+
+    #[test]
+    fn preset_that_knows_its_signature_takes_no_rule() {
+        let rule = |text| toml::from_str::<RawSignature>(text).unwrap();
+        let text = "header = \"a\"\nsecret = \"s\"\n";
+        assert!(rule(text).check("signature", Some(Preset::CloudEvents)).unwrap().is_some());
+        let refused = rule(text).check("signature", Some(Preset::GitHub)).unwrap_err().to_string();
+        assert_eq!(refused, "signature: preset \"github\" already says how requests are signed");
     }
 
     #[test]
