@@ -34,7 +34,7 @@ fn examples_in_the_documentation_are_valid() {
     let page = include_str!("../../../../docs/events.md");
     let examples: Vec<_> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     let upstream = Some("http://127.0.0.1:3000".to_owned());
     let flags = [Flag { setting: "gateway.upstream", name: "--upstream", value: upstream }];
     for example in examples {

@@ -29,6 +29,8 @@ fn doubt(serving: &Serving, key: &str, reason: &str) {
     assert_eq!(granted.status, 201, "{granted:?}");
     let body = json!({ "key": key, "token": granted.json()["token"], "reason": reason });
     assert_eq!(serving.post("/v1/claims/doubt", &body.to_string()).status, 200);
+    // Claims are listed by the millisecond in which their doubt began.
+    std::thread::sleep(std::time::Duration::from_millis(2));
 }
 
 fn ledger<'a>(args: &[&'a str]) -> Vec<&'a str> {

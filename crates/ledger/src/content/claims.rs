@@ -68,7 +68,8 @@ impl Ledger {
     /// Marks a key. Returns its owner if that is another event which was handled or is running.
     ///
     /// The mark is read before the claim of its owner, and only that mark is replaced. An owner that comes back makes a new
-    /// mark. So it is never replaced because of what its claim was before.
+    /// mark. So it is never replaced because of what its claim was before. A mark that is still there once its owner is done
+    /// belongs to an event that was handled: a refused one removes its marks first.
     async fn own(
         &self,
         event: &Key,
@@ -88,7 +89,12 @@ impl Ledger {
             if let Ownership::Other(hit) = Ownership::of(key, event.text(), seen) {
                 match self.owner(event, &hit.event).await? {
                     Owner::Unhandled => {}
-                    owner @ (Owner::Handled | Owner::Running) => return Ok(Some((hit, owner))),
+                    Owner::Running => return Ok(Some((hit, Owner::Running))),
+                    // The claim of a refused event is done as well, but its marks were removed before.
+                    Owner::Handled => match self.get_mark(&key.key).await?.as_ref() == Some(&record) {
+                        true => return Ok(Some((hit, Owner::Handled))),
+                        false => continue,
+                    },
                 }
             }
             match self.forget_unobserved(&record).await? {
