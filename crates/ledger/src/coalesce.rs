@@ -18,8 +18,6 @@ use crate::{Effect, Error, Kind, Result};
 
 /// Batches under way at the same time.
 const LANES: usize = 2;
-/// With this many calls under way, a second batch would only make both smaller, and the server does more for the same calls.
-const MANY: usize = 8;
 /// Bytes of one batch.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -32,6 +30,10 @@ pub(crate) trait Batch: Send + Sync + 'static {
 
     /// Calls of one batch.
     const CALLS_MAX: usize;
+
+    /// With this many calls under way, a second batch would only make both smaller, and the server does more for the same
+    /// calls.
+    const MANY: usize;
 
     /// The key that no other call of the batch may be about.
     fn exclusive_key(call: &Self::Call) -> Option<Index>;
@@ -94,7 +96,7 @@ impl<B: Batch> Shared<B> {
 
     fn admit(self: Arc<Self>, call: B::Call) -> Admitted<B> {
         let mut state = self.lock();
-        if state.lanes_busy < LANES && state.under_way < MANY {
+        if state.lanes_busy < LANES && state.under_way < B::MANY {
             state.lanes_busy += 1;
             state.under_way += 1;
             drop(state);
@@ -109,7 +111,7 @@ impl<B: Batch> Shared<B> {
     /// if another lane has many calls under way: it takes what waits when it is done.
     fn take(&self) -> Option<Vec<Waiting<B>>> {
         let mut state = self.lock();
-        if state.under_way >= MANY {
+        if state.under_way >= B::MANY {
             state.lanes_busy -= 1;
             return None;
         }
@@ -259,6 +261,7 @@ mod tests {
         type Answer = u32;
 
         const CALLS_MAX: usize = 10;
+        const MANY: usize = 8;
 
         /// Calls for the same number exclude each other.
         fn exclusive_key(call: &u32) -> Option<Index> {
@@ -351,11 +354,11 @@ mod tests {
     #[tokio::test]
     async fn many_calls_under_way_are_not_joined_by_a_second_batch() {
         let mut test = Test::busy().await;
-        for call in 20..20 + u32::try_from(MANY).unwrap() {
+        for call in 20..20 + u32::try_from(Server::MANY).unwrap() {
             test.call(call).await;
         }
         test.permits.add_permits(1);
-        assert_eq!(test.batches.recv().await.unwrap().len(), MANY, "one lane has them all");
+        assert_eq!(test.batches.recv().await.unwrap().len(), Server::MANY, "one lane has them all");
         // The other lane ends, and leaves the next call to the first one.
         test.call(50).await;
         test.permits.add_permits(1);

@@ -19,6 +19,9 @@ use crate::{Error, Kind, Result};
 
 /// Rows of one statement.
 const CALLS_MAX: usize = 512;
+/// Each statement is a commit, which syncs the log of the server. With 64 callers, one batch at a time completes a fifth more
+/// requests than two.
+const MANY: usize = 8;
 
 pub(super) struct Batches {
     pub(super) claims: Coalescer<Claims>,
@@ -71,6 +74,7 @@ impl Batch for Claims {
     type Answer = Inserted;
 
     const CALLS_MAX: usize = CALLS_MAX;
+    const MANY: usize = MANY;
 
     fn exclusive_key(record: &Record) -> Option<Index> {
         Some(record.key.index())
@@ -114,6 +118,7 @@ impl Batch for Completions {
     type Answer = bool;
 
     const CALLS_MAX: usize = CALLS_MAX;
+    const MANY: usize = MANY;
 
     fn exclusive_key(completion: &Completion) -> Option<Index> {
         Some(completion.index)
@@ -144,6 +149,7 @@ impl Batch for Marks {
     type Answer = Mark;
 
     const CALLS_MAX: usize = CALLS_MAX;
+    const MANY: usize = MANY;
 
     fn exclusive_key(request: &mark::Request) -> Option<Index> {
         Some(request.key.index())
